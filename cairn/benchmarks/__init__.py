@@ -1,0 +1,1 @@
+"""Benchmarks: each module turns the files of one benchmark into the common structure."""

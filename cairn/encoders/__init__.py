@@ -1,0 +1,1 @@
+"""Encoders: from an image (or a text) to descriptors."""

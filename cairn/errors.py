@@ -1,0 +1,37 @@
+"""The errors Cairn raises on purpose: one type per cause, one line that says what, where, and what would be right."""
+
+
+class CairnError(Exception):
+    """Base of every expected error: the command line prints its message on one line and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class ParameterError(CairnError):
+    """A key of `params.yaml` is unknown, missing or out of range."""
+
+
+class InputError(CairnError):
+    """A file from outside (CSV, ground truth, run file, descriptor file) breaks its format."""
+
+
+class ImageError(CairnError):
+    """An image is missing, corrupt, too large, or not the one the manifest recorded."""
+
+
+class SourceError(CairnError):
+    """A download, archive or checksum is not what it should be."""
+
+
+class ArtifactError(CairnError):
+    """A file between steps is missing, damaged or does not fit its neighbours."""
+
+
+class LineageError(CairnError):
+    """A number, artifact or hash cannot be followed."""
+
+
+class UsageError(CairnError):
+    """The command line was used in a way that cannot work."""
+
+    exit_code = 2

@@ -1,0 +1,1 @@
+"""Images read in place from folders and archives."""

@@ -1,0 +1,1 @@
+"""Lineage: from a number back to the bytes it rests on."""

@@ -1,0 +1,1 @@
+"""Metrics: one module per family, each citing the definition it follows."""

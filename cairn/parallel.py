@@ -1,0 +1,42 @@
+"""Spawned worker processes with results in order (fork after torch or faiss have run deadlocks)."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def workers() -> int:
+    """Worker processes to use: CAIRN_WORKERS, else the processors this process may run on."""
+    asked = os.environ.get("CAIRN_WORKERS")
+    if asked:
+        return max(1, int(asked))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def map_processes(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    chunksize: int = 1,
+    initializer: Callable[..., None] | None = None,
+    initargs: tuple[Any, ...] = (),
+    processes: int | None = None,
+) -> Iterator[R]:
+    """Yield `function(item)` for every item, in order, from spawned processes (in this one where 1 is asked).
+
+    Results must not depend on `processes`: the number of workers is never part of an artifact.
+    """
+    processes = processes or workers()
+    if processes == 1:
+        if initializer:
+            initializer(*initargs)
+        yield from map(function, items)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer, initargs) as pool:
+        yield from pool.map(function, items, chunksize=chunksize)

@@ -1,0 +1,43 @@
+"""Progress on standard error: a bar where a person watches, nothing where a program reads."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def visible() -> bool:
+    """Whether a bar is drawn: standard error is a terminal, or CAIRN_PROGRESS=1 asks for it."""
+    return os.environ.get("CAIRN_PROGRESS", "1" if sys.stderr.isatty() else "0") == "1"
+
+
+def track(items: Iterable[T], description: str, total: int | None = None, unit: str = "it") -> Iterator[T]:
+    """Yield `items` while a rich bar shows how many are done, the rate in `unit`/s and the time left."""
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    if not visible():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
+        task = progress.add_task(description, total=total, rate="")
+        for item in items:
+            yield item
+            speed = progress.tasks[task].speed
+            progress.update(task, advance=1, rate=f"{speed:,.0f} {unit}/s" if speed else "")
+
+
+def say(message: str) -> None:
+    """One line of what is being done, on standard error."""
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Reports: pictures, galleries, the page."""

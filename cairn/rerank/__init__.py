@@ -1,0 +1,1 @@
+"""Re-ranking of a shortlist: the second stage."""

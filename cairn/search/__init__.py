@@ -1,0 +1,1 @@
+"""Search: exact and streaming, and FAISS indexes."""

@@ -1,0 +1,1 @@
+"""Descriptor files: Parquet for global, HDF5 for local descriptors."""

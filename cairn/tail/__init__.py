@@ -1,0 +1,1 @@
+"""Tail-aware estimation of web-scale numbers from a sample."""

@@ -1,0 +1,17 @@
+"""Fixtures shared by all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference cases and small image sets that may lie beside the checkout."""
+    path = Path(os.environ.get("CAIRN_SHARED", REPOSITORY.parent / "shared"))
+    if not path.is_dir():
+        pytest.skip(f"reference data is not beside this checkout ({path} does not exist; set CAIRN_SHARED)")
+    return path
