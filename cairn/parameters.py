@@ -178,12 +178,14 @@ def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]
 
 def check_metric(metric: Any, where: str) -> None:
     """`ParameterError` where `metric` is not a protocol that a ranking can be scored with."""
-    from cairn.metrics.evaluate import check_protocol
+    from cairn.metrics.evaluate import parse_protocol
 
+    if not isinstance(metric, str):
+        raise ParameterError(f"{where} = {_shown(metric)}: the name of a metric is expected")
     try:
-        check_protocol(metric)
-    except Exception as error:
-        raise ParameterError(f"{where} = {_shown(metric)}: {error}") from None
+        parse_protocol(metric)
+    except ParameterError as error:
+        raise ParameterError(f"{where}: {error}") from None
 
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:

@@ -50,8 +50,7 @@ def matching_runs(target: str, runs: dict) -> list[str]:
         key
         for key, item in runs.items()
         if key == target
-        or ((not benchmark or item["benchmark"] == benchmark)
-        and (not system or item["system"] == system))
+        or ((not benchmark or item["benchmark"] == benchmark) and (not system or item["system"] == system))
     ]
     if not keys:
         there = ", ".join(f"{item['benchmark']}/{item['system']}" for item in runs.values()) or "none"
