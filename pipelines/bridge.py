@@ -87,9 +87,8 @@ def read_lock(root: Path) -> dict[str, dict[str, Any]]:
     if not path.is_file():
         return {}
     try:
-        document = (
-            yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-        )
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        document = yaml.load(path.read_text("utf-8"), Loader=loader) or {}  # noqa: S506 - a safe loader
         stages = document["stages"] or {}
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise LineageError(

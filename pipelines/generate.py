@@ -77,7 +77,7 @@ def _source_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
         stage["foreach"][name] = {key: benchmark["settings"][key] for key in adapter.EXTERNAL} or {
             "name": name
         }
-        stage["do"] = _body(step, "${key}", "", ["${item.%s}" % key for key in adapter.EXTERNAL])
+        stage["do"] = _body(step, "${key}", "", ["${item." + key + "}" for key in adapter.EXTERNAL])
     return stages
 
 
