@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +51,8 @@ class Step:
     takes that step's output of the benchmark whose training images are used. `output` is a path template
     over `{benchmark}` and `{system}`. `parameters` are dotted keys: `benchmark.…` of the benchmark's entry in
     `params.yaml`, `system.…` of the system's. `picks` names what is looked up by name and therefore belongs
-    to the step's code: the benchmark's adapter, the system's encoder, its reranker.
+    to the step's code: the benchmark's adapter, the system's encoder, its reranker. `fan_in` names a step all
+    of whose outputs are read. `sample(job, old output, items, seed)` recomputes a few items for `cairn bless`.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Step:
     kinds: frozenset[str]
     description: str
     fan_in: str | None = None
-    checks: Mapping[str, Callable[[Path], dict[str, Any]]] = field(default_factory=dict)
+    sample: Callable[[Job, Path, int, int], dict[str, Any]] | None = None
 
 
 _STEPS: dict[str, Step] = {}
@@ -80,6 +81,7 @@ def step(
     picks: tuple[str, ...] = (),
     kinds: tuple[str, ...] = (),
     fan_in: str | None = None,
+    sample: Callable[[Job, Path, int, int], dict[str, Any]] | None = None,
 ) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
     """Declare the decorated function as a step; its docstring is what the Dagster page says about it."""
 
@@ -97,6 +99,7 @@ def step(
             kinds=frozenset(kinds),
             description=" ".join((function.__doc__ or "").split()),
             fan_in=fan_in,
+            sample=sample,
         )
         return function
 

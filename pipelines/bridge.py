@@ -55,6 +55,14 @@ def reproduce(root: Path, stage: str, *, single: bool = True, force: bool = Fals
     )
 
 
+def commit_stage(root: Path, stage: str) -> None:
+    """Record the outputs on disk as made by the code and parameters of now (only `cairn bless` may do this)."""
+    from dvc.repo import Repo
+
+    with Repo(str(root), _wait_for_lock=True) as repo:
+        repo.commit(stage, force=True)
+
+
 def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
     while error is not None:
         if isinstance(error, kind):

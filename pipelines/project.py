@@ -12,6 +12,7 @@ ARTIFACTS = "artifacts"
 CODE = "artifacts/code"
 SCORES = "artifacts/scores"
 RESULTS = "artifacts/results"
+BLESSINGS = "blessings.json"
 
 
 def find_root(start: Path | None = None) -> Path:
