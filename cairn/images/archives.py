@@ -5,6 +5,7 @@ stored zip members the offset is a position in the file, in a gzip tar a positio
 stream, and -1 for a plain file in a folder and for a deflated zip member, which are found by name.
 """
 
+import itertools
 import os
 import stat
 import struct
@@ -16,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
 from cairn.errors import ImageError, SourceError
+from cairn.store.tables import first_line
 
 SUFFIXES = (".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 """File name endings (in lower case) that make a member an image."""
@@ -105,7 +107,7 @@ def write_gzip_index(path: Path, spacing: int = 1 << 22) -> Path:
             stream.build_full_index()
             stream.export_index(str(temporary))
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise SourceError(f"{path}: not a readable gzip file ({error})") from None
+        raise SourceError(f"{path}: not a readable gzip file ({first_line(error)})") from None
     return index
 
 
@@ -136,13 +138,17 @@ class ArchiveReader:
             elif kind == "tar.gz":
                 data = handle.pread(size, offset)
             else:
-                data = os.pread(handle.fileno(), size, offset)
+                # A stored zip member is read past zipfile: by offset, without its lock.
+                stream = handle.fp if kind == "zip" else handle
+                data = os.pread(stream.fileno(), size, offset)
+        except SourceError:
+            raise
         except FileNotFoundError:
             raise ImageError(f"{member} in {archive}: no such file") from None
         except KeyError:
             raise ImageError(f"{member} in {archive}: no such member") from None
         except Exception as error:  # zipfile, zlib and indexed_gzip have some twenty ways to say "damaged"
-            raise ImageError(f"{member} in {archive}: cannot be read ({error})") from None
+            raise ImageError(f"{member} in {archive}: cannot be read ({first_line(error)})") from None
         if len(data) != size:
             raise ImageError(f"{member} in {archive}: {len(data)} bytes found where {size} were expected")
         return data
@@ -155,8 +161,6 @@ class ArchiveReader:
                 handle: Any = None
             elif kind == "zip":
                 handle = _open_zip(path)
-                # Stored members are read past zipfile, by offset.
-                handle.fileno = handle.fp.fileno
             elif kind == "tar.gz":
                 handle = _open_gzip(path)
             else:
@@ -263,7 +267,7 @@ def _tar_members(stream: IO[bytes], path: Path) -> Iterator[Member]:
                     )
                 yield Member(name, entry.offset_data, _checked_size(entry.size, name, path))
     except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
-        raise SourceError(f"{path}: not a readable tar file ({error})") from None
+        raise SourceError(f"{path}: not a readable tar file ({first_line(error)})") from None
 
 
 def _list_zip(path: Path) -> Iterator[Member]:
@@ -311,7 +315,7 @@ def _list_zip(path: Path) -> Iterator[Member]:
 def _refuse_overlaps(spans: Iterable[tuple[int, int, str]], path: Path) -> None:
     # Members that share bytes are how a small zip file unpacks to petabytes (Fifield, WOOT 2019).
     ordered = sorted(spans)
-    for (_, end, first), (start, _, second) in zip(ordered, ordered[1:], strict=False):
+    for (_, end, first), (start, _, second) in itertools.pairwise(ordered):
         if start < end:
             raise SourceError(f"{path}: members {first} and {second} overlap; the archive is hostile")
 
@@ -322,7 +326,7 @@ def _open_zip(path: Path) -> Any:
     try:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, struct.error) as error:
-        raise SourceError(f"{path}: not a readable zip file ({error})") from None
+        raise SourceError(f"{path}: not a readable zip file ({first_line(error)})") from None
 
 
 def _open_gzip(path: Path, spacing: int = 1 << 22) -> Any:
@@ -334,7 +338,7 @@ def _open_gzip(path: Path, spacing: int = 1 << 22) -> Any:
             return indexed_gzip.IndexedGzipFile(str(path), index_file=str(index))
         return indexed_gzip.IndexedGzipFile(str(path), spacing=spacing)
     except (OSError, ValueError, indexed_gzip.ZranError) as error:
-        raise SourceError(f"{path}: not a readable gzip file ({error})") from None
+        raise SourceError(f"{path}: not a readable gzip file ({first_line(error)})") from None
 
 
 def _read_file(folder: Path, member: str, size: int) -> bytes:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cairn.benchmarks.structure import Box
 
 MAX_PIXELS = 1 << 28
-"""Largest image, 268 megapixels (a 200-megapixel phone's fits): a few kilobytes can claim to hold billions."""
+"""Largest image, 268 megapixels (a 200-megapixel phone fits): a few kilobytes can claim to hold billions."""
 
 
 def decode_bgr(data: bytes, image_id: str) -> "np.ndarray":
@@ -32,14 +32,14 @@ def decode_bgr(data: bytes, image_id: str) -> "np.ndarray":
 
 
 def decode_gray(data: bytes, image_id: str) -> "np.ndarray":
-    """Decode an image file to uint8 [height, width] of luma; for a JPEG its own Y channel. Errors as above."""
+    """Decode an image file to uint8 [height, width]: luma, for a JPEG its own Y channel. Errors as above."""
     import cv2
 
     return _decode(data, image_id, cv2.IMREAD_GRAYSCALE)
 
 
 def inspect(data: bytes, image_id: str) -> Header:
-    """Format and size of an image file whose structure is complete. ImageError, naming the image, otherwise."""
+    """Format and size of an image file whose structure is complete. ImageError, naming it, otherwise."""
     try:
         header = read_header(data)
     except ValueError as error:
@@ -101,8 +101,8 @@ def _decode(data: bytes, image_id: str, mode: int) -> "np.ndarray":
     pixels = _pixels(data, image_id, mode)
     if pixels.shape[:2] != (header.height, header.width):
         raise ImageError(
-            f"image {image_id}: decodes to {pixels.shape[1]} × {pixels.shape[0]} pixels where its header says "
-            f"{header.width} × {header.height}"
+            f"image {image_id}: decodes to {pixels.shape[1]} × {pixels.shape[0]} pixels, "
+            f"its header says {header.width} × {header.height}"
         )
     return pixels
 

@@ -6,6 +6,7 @@ images that are only queries, then images that are only for training; inside eac
 
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ class Entry:
     """One image to be put into a manifest: where its bytes lie and what it is for.
 
     `archive` is the path of a folder, tar or zip file relative to the project root (or absolute, where a
-    user's images lie outside it), `member` the name inside. `offset` and `size` as `archives.Member` has them.
+    user's images lie outside it), `member` the name inside; `offset` and `size` are those of its Member.
     """
 
     image_id: str
@@ -85,13 +86,18 @@ class Manifest:
         return int(self.gallery.sum())
 
 
-def list_entries(archive: str, root: Path, prefix: str = "", **flags: bool) -> list[Entry]:
-    """An entry for every image in a folder or archive, its id `prefix` + the member's name.
+def list_entries(
+    archive: str, root: Path, *, gallery: bool = False, query: bool = False, train: bool = False
+) -> list[Entry]:
+    """An entry for every image in a folder or archive; its id is the member's name.
 
-    `flags` are those of Entry. Errors as `archives.list_members`.
+    Where ids or flags differ from image to image, change them with `dataclasses.replace`. Errors as
+    `archives.list_members`.
     """
     return [
-        Entry(prefix + image_id_of(member.name), archive, member.name, member.offset, member.size, **flags)
+        Entry(
+            image_id_of(member.name), archive, member.name, member.offset, member.size, gallery, query, train
+        )
         for member in list_members(Path(root) / archive)
     ]
 
@@ -157,7 +163,7 @@ def write_manifest(table: "pa.Table", path: Path) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest and check it. ArtifactError, naming the file, where it is damaged or contradicts itself."""
+    """Read and check a manifest. ArtifactError, naming the file, where it is damaged or inconsistent."""
     from cairn.store.tables import read_table
 
     path = Path(path)
@@ -176,7 +182,7 @@ def read_manifest(path: Path) -> Manifest:
         image = manifest.image_id[int(np.flatnonzero(groups == 3)[0])]
         raise ArtifactError(f"{path}: image {image} is neither gallery, query nor training image")
     keys = list(zip(groups.tolist(), manifest.image_id, strict=True))
-    if any(after < before for before, after in zip(keys, keys[1:], strict=False)):
+    if any(after < before for before, after in itertools.pairwise(keys)):
         raise ArtifactError(f"{path}: rows are out of order; rebuild the manifest")
     return manifest
 
@@ -244,7 +250,8 @@ class ImageSource:
             raise ImageError(f"image {image}: {error}") from None
         if hashlib.sha256(data).hexdigest() != manifest.sha256[row]:
             raise ImageError(
-                f"image {image}: {member} in {archive} is not the file the manifest recorded (SHA-256 differs)"
+                f"image {image}: {member} in {archive} is not the file that the manifest recorded "
+                "(its SHA-256 differs)"
             )
         return data
 
