@@ -57,10 +57,11 @@ _RUN_KEYS = "benchmark VARCHAR, system VARCHAR"
 VIEWS: tuple[View, ...] = (
     View(
         "benchmarks",
-        "artifacts/*/manifest/benchmark.json",
+        "artifacts/*/*/benchmark.json",
         "benchmark VARCHAR, title VARCHAR, synthetic BOOLEAN",
-        "SELECT $benchmark, title, coalesce(synthetic, false) AS synthetic FROM read_json($files, "
-        "filename = true, columns = {title: 'VARCHAR', synthetic: 'BOOLEAN'})",
+        "SELECT $benchmark, any_value(title) AS title, coalesce(bool_or(synthetic), false) AS synthetic "
+        "FROM read_json($files, "
+        "filename = true, columns = {title: 'VARCHAR', synthetic: 'BOOLEAN'}) GROUP BY 1",
     ),
     View(
         "results",
@@ -110,13 +111,13 @@ VIEWS: tuple[View, ...] = (
     ),
     View(
         "queries",
-        "artifacts/*/manifest/ground_truth/queries.parquet",
+        "artifacts/*/ground_truth/queries.parquet",
         "benchmark VARCHAR, query_id VARCHAR",
         "SELECT $benchmark, $rest FROM $parquet",
     ),
     View(
         "relevance",
-        "artifacts/*/manifest/ground_truth/relevance.parquet",
+        "artifacts/*/ground_truth/relevance.parquet",
         "benchmark VARCHAR, query_id VARCHAR, image_id VARCHAR, grade VARCHAR",
         "SELECT $benchmark, $rest FROM $parquet",
     ),
