@@ -13,13 +13,12 @@ from assets.step import Job, step
 )
 def ground_truth(job: Job) -> None:
     """Queries and relevance (easy, hard, junk or positive) in the common structure, checked against the manifest."""
-    from cairn.benchmarks.structure import write_ground_truth
+    from cairn.benchmarks.adapters import load_adapter, write_about
+    from cairn.benchmarks.structure import check_images, write_ground_truth
     from cairn.images.manifest import read_manifest
-
-    from cairn.benchmarks.adapters import check_against_manifest, load_adapter, write_about
 
     adapter = load_adapter(job.parameters["adapter"], f"benchmarks.{job.benchmark}.adapter")
     truth = adapter.ground_truth(job.parameters["settings"], job.root, job.inputs["sources"])
-    check_against_manifest(truth, read_manifest(job.inputs["manifest"] / "manifest.parquet"), job.benchmark)
+    check_images(truth, read_manifest(job.inputs["manifest"] / "manifest.parquet").image_id, job.benchmark)
     write_ground_truth(job.output, truth)
     write_about(job.output / "benchmark.json", job.benchmark, adapter)

@@ -12,7 +12,7 @@ from assets.step import Job, step
 )
 def results(job: Job) -> None:
     """Every number of every run, one row each, with the artifact it was computed from and that artifact's hash."""
-    from cairn.results import collect_results
+    from cairn.results import gather_results
 
     pairs = [(run["benchmark"], run["system"]) for run in job.parameters["runs"].values()]
-    collect_results(job.inputs["scores"], pairs, job.output)
+    gather_results(job.root, pairs, job.output)

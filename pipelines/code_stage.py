@@ -47,7 +47,7 @@ def code_of(node: Node, parameters: Parameters) -> tuple[list[str], dict[str, An
     for kind in node.step.picks:
         if kind == "adapter":
             name = parameters.benchmarks[node.benchmark]["adapter"]
-            entry = adapters.look_up(adapters.REGISTRY, name, "adapter")
+            entry = adapters.adapter_entry(name)
             roots.append(entry["module"])
             picked["adapter"] = {name: entry}
         elif kind == "encoder":

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from cairn.benchmarks.structure import GroundTruth
-from cairn.registry import load_module
+from cairn.files import write_json
+from cairn.registry import load_module, look_up
 
 REGISTRY = Path(__file__).with_name("registry.yaml")
 
@@ -43,3 +44,13 @@ def load_adapter(name: str, where: str) -> Any:
     """The adapter module registered as `name`; `ParameterError` (naming `where`) for any other."""
     module: ModuleType = load_module(REGISTRY, name, where)
     return module
+
+
+def adapter_entry(name: str) -> dict[str, Any]:
+    """The registry's entry of an adapter."""
+    return look_up(REGISTRY, name, "adapter")
+
+
+def write_about(path: Path, benchmark: str, adapter: Any) -> None:
+    """Write `benchmark.json`: name, title, protocol, whether synthetic, notes; what stands beside every number."""
+    write_json(path, {"name": benchmark, **adapter.ABOUT})

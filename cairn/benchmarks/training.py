@@ -11,16 +11,18 @@ def write_training(manifest: Path, benchmark: str, training: str, output: Path) 
     `manifest` is the manifest artifact of the benchmark named `training`. Never a gallery or query image:
     the rows marked `train` that are also one of those are left out and counted.
     """
-    from cairn.images.manifest import read_table, write_manifest
-
-    table = read_table(manifest / "manifest.parquet")
     import pyarrow.compute as pc
+
+    from cairn.images.manifest import manifest_schema, write_manifest
+    from cairn.store.tables import read_table
+
+    table = read_table(manifest / "manifest.parquet", manifest_schema())
 
     train = pc.field("train")
     seen = pc.field("gallery") | pc.field("query")
     chosen = table.filter(train & ~seen)
     left_out = table.filter(train & seen).num_rows
-    write_manifest(output / "training.parquet", chosen)
+    write_manifest(chosen, output / "training.parquet")
     if chosen.num_rows == 0:
         note = f"{training} has no training images: systems that learn from images cannot run on {benchmark}"
     elif training == benchmark:
