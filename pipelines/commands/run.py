@@ -1,5 +1,6 @@
 """`cairn run`: bring what `params.yaml` lists up to date, then print the numbers."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,11 +35,8 @@ def run(
         raise CairnError(
             "a stage failed (its own message stands above); mend it and run again: finished work is kept"
         )
-    print_numbers(
-        root,
-        [(parameters.runs[key]["benchmark"], parameters.runs[key]["system"]) for key in keys],
-        json_output,
-    )
+    pairs = {(parameters.runs[key]["benchmark"], parameters.runs[key]["system"]) for key in keys}
+    print_numbers(root, pairs, json_output)
 
 
 def matching_runs(target: str, runs: dict) -> list[str]:
@@ -58,13 +56,47 @@ def matching_runs(target: str, runs: dict) -> list[str]:
     return keys
 
 
-def print_numbers(root, pairs, json_output: bool) -> None:
-    """The results table of these (benchmark, system) pairs on standard output."""
-    from cairn.report.table import numbers_json, print_results
-    from cairn.results import rebuild_database
+def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) -> None:
+    """The numbers of these (benchmark, system) pairs on standard output, and what to type next."""
+    from cairn.results import read_results, synthetic_benchmarks
+    from cairn.results.database import rebuild_database
+    from cairn.results.table import RESULTS_PATH
 
     rebuild_database(root)
+    rows = [r for r in read_results(root / RESULTS_PATH) if (r.name.benchmark, r.name.system) in pairs]
     if json_output:
-        print(numbers_json(root, pairs))
-    else:
-        print_results(root, pairs)
+        import json
+
+        print(json.dumps([{"name": str(r.name), "value": r.value, "low": r.low, "high": r.high} for r in rows]))
+        return
+    from rich.console import Console
+
+    from cairn.results.show import print_results
+
+    synthetic = synthetic_benchmarks(root, {benchmark for benchmark, _ in pairs})
+    console = Console(soft_wrap=True, highlight=False)
+    print_results(rows, console, synthetic=synthetic)
+    for benchmark in sorted(synthetic):
+        console.print(
+            f"{benchmark} is synthetic: a town drawn by code, to show that everything works; "
+            "its numbers say nothing about photographs.",
+            style="yellow",
+        )
+    if rows:
+        console.print(f"\nFollow a number:  cairn trace {example(rows)}")
+        console.print('Ask a question:   cairn sql "SELECT * FROM results"')
+        console.print("Open the graph:   make ui")
+
+
+def example(rows: list) -> str:
+    """The shortest name of the last number of the table: hard mAP where there is one."""
+    from cairn.results.names import resolve
+
+    names = [row.name for row in rows]
+    chosen = next((n for n in reversed(names) if n.slice == "hard" and n.metric == "map"), names[-1])
+    short = f"{chosen.benchmark}/{chosen.system}/{chosen.slice}/{chosen.metric}"
+    try:
+        resolve(short, names)
+    except Exception:  # two stages share the short form: the stage has to be named
+        short = f"{chosen.benchmark}/{chosen.system}/{chosen.stage}/{chosen.slice}/{chosen.metric}"
+    return short
