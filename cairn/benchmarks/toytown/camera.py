@@ -113,7 +113,9 @@ def _paste(image: np.ndarray, camera: Camera, layer: Layer, corner: np.ndarray, 
     """
     tall, wide = layer.texture.shape[:2]
     down = np.array([0, 1.0, 0])
-    pixels, depths = camera.project(corner + np.array([0 * down, wide * across, wide * across + tall * down, tall * down]))
+    pixels, depths = camera.project(
+        corner + np.array([0 * down, wide * across, wide * across + tall * down, tall * down])
+    )
     if depths.min() <= NEAR:
         return
     x0, y0 = np.maximum(np.floor(pixels.min(0)).astype(int) - 1, 0)

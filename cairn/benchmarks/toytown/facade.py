@@ -223,9 +223,7 @@ def _paint_mansard(canvas: _Canvas, spec: Specification, top: int, silhouette: n
     cv2.fillPoly(silhouette, [slope * [-1, 1] + [WIDTH - 1, 0]], 0)
 
 
-def _paint_fittings(
-    canvas: _Canvas, spec: Specification, height: int, random: np.random.Generator
-) -> None:
+def _paint_fittings(canvas: _Canvas, spec: Specification, height: int, random: np.random.Generator) -> None:
     """Poster, ornaments and sign."""
     if spec.poster is not None:
         design, place = spec.poster

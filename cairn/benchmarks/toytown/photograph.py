@@ -119,7 +119,10 @@ def _cast_shadow(image: np.ndarray, sky: np.ndarray, random: np.random.Generator
 
 def _stamp_date(image: np.ndarray, random: np.random.Generator) -> None:
     """Now and then a camera prints the date in the corner: detail that has nothing to do with the building."""
-    stamped, day, month, year = random.random() < 0.05, *(int(random.integers(1, top)) for top in (28, 12, 30))
+    stamped, day, month, year = (
+        random.random() < 0.05,
+        *(int(random.integers(1, top)) for top in (28, 12, 30)),
+    )
     if stamped:
         text = f"{day:2d} {month:2d} '{year:02d}"
         cv2.putText(image, text, (222, 230), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (40, 140, 250), 1, cv2.LINE_AA)

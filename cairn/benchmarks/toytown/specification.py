@@ -37,7 +37,18 @@ WALL_COLOURS = (
 )
 
 # Words over doors that any street has: a sign tells less than one would hope.
-COMMON_SIGNS = ("HOTEL", "BAKERY", "BOOKS", "CAFE", "PHARMACY", "TAILOR", "RADIO", "MUSIC", "WINES", "OPTICIAN")
+COMMON_SIGNS = (
+    "HOTEL",
+    "BAKERY",
+    "BOOKS",
+    "CAFE",
+    "PHARMACY",
+    "TAILOR",
+    "RADIO",
+    "MUSIC",
+    "WINES",
+    "OPTICIAN",
+)
 
 
 @dataclass(frozen=True)
