@@ -76,8 +76,11 @@ def positions_without_junk(
     positive: NDArray[np.bool_],
     junk: NDArray[np.bool_],
 ) -> tuple[Ints, Ints]:
-    """Query and position (from 0) of every positive in the ranking from which junk is taken out."""
-    position = rank - cumulative_within(query, junk)
+    """Query and position (from 0) of every positive in the ranking from which junk is taken out.
+
+    An image that is both keeps its place, since only junk before it counts.
+    """
+    position = rank - (cumulative_within(query, junk) - junk)
     return query[positive].astype(np.int64), position[positive].astype(np.int64)
 
 
