@@ -1,5 +1,6 @@
 """The results table: what a number is called, how it is stored, printed, and asked for in SQL."""
 
+from cairn.results.gathering import gather_results
 from cairn.results.names import FIELDS, NumberName, resolve
 from cairn.results.table import (
     Result,
@@ -15,6 +16,7 @@ __all__ = [
     "NumberName",
     "Result",
     "collect_results",
+    "gather_results",
     "read_results",
     "resolve",
     "synthetic_benchmarks",
