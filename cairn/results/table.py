@@ -127,32 +127,22 @@ def read_results(path: Path) -> list[Result]:
     return sorted(rows, key=lambda row: row.name)
 
 
-def collect_results(scores: Path, runs: Iterable[tuple[str, str]], output: Path) -> list[Result]:
-    """Put the numbers of all `runs` (benchmark, system) into `output`: `results.parquet` and `metrics.json`.
+def collect_results(root: Path) -> list[Result]:
+    """Every number under `artifacts/scores/<benchmark>/<system>/`, with path and DVC hash of its artifact.
 
-    `scores` is the folder of the scores artifacts, `<benchmark>/<system>/scores.parquet` each; every row gets
-    the path and DVC hash of the artifact it comes from. Artifacts of runs that are not listed are left out.
-    Raises ArtifactError where a table is missing or damaged, or holds numbers of another run.
+    Raises ArtifactError where a `scores.parquet` is damaged or holds numbers of another benchmark or system.
     """
-    scores = Path(scores)
+    root = Path(root)
     rows: list[Result] = []
-    pairs = sorted(set(runs))
-    for benchmark, system in pairs:
-        artifact = scores / benchmark / system
-        file = artifact / "scores.parquet"
-        found = read_results(file)
+    for file in sorted((root / SCORES_PATH).glob("*/*/scores.parquet")):
+        artifact = file.parent
+        run = (artifact.parent.name, artifact.name)
         digest = dvc_digest(artifact)
-        for row in found:
-            if (row.name.benchmark, row.name.system) != (benchmark, system):
-                raise ArtifactError(
-                    f"{file}: holds {row.name}; only numbers of {benchmark}/{system} belong there"
-                )
-            rows.append(
-                replace(row, source_artifact=f"{SCORES_PATH}/{benchmark}/{system}", source_md5=digest)
-            )
-    write_results(output / "results.parquet", rows)
-    synthetic = {benchmark for benchmark, system in pairs if _says_synthetic(scores, benchmark, system)}
-    write_metrics(output / "metrics.json", rows, synthetic)
+        for row in read_results(file):
+            if (row.name.benchmark, row.name.system) != run:
+                raise ArtifactError(f"{file}: holds {row.name}; only numbers of {'/'.join(run)} belong there")
+            source = artifact.relative_to(root).as_posix()
+            rows.append(replace(row, source_artifact=source, source_md5=digest))
     return sorted(rows, key=lambda row: row.name)
 
 
@@ -185,13 +175,6 @@ def benchmark_facts(root: Path, benchmark: str) -> dict[str, Any]:
 def synthetic_benchmarks(root: Path, benchmarks: Iterable[str]) -> set[str]:
     """Those of `benchmarks` whose images a program drew: they are named so wherever a number shows."""
     return {name for name in set(benchmarks) if benchmark_facts(root, name).get("synthetic") is True}
-
-
-def _says_synthetic(scores: Path, benchmark: str, system: str) -> bool:
-    # A scores artifact may carry the benchmark's facts along; else they lie beside, in the same project.
-    carried = read_json_object(scores / benchmark / system / ABOUT)
-    facts = carried if carried is not None else benchmark_facts(scores.parent.parent, benchmark)
-    return facts.get("synthetic") is True
 
 
 def read_json_object(path: Path, limit: int = 64 << 20) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import yaml
 
 from cairn.files import dvc_digest, file_digest, write_json
 from cairn.images.manifest import build_manifest, list_entries, write_manifest
-from cairn.results import NumberName, Result, collect_results, write_results
+from cairn.results import NumberName, Result, gather_results, write_results
 
 SYSTEMS = ("rootsift-vlad", "tiny-histogram")
 BENCHMARKS = ("toytown", "places")
@@ -142,7 +142,8 @@ def build_project(folder: Path) -> Path:
         )
         manifest = f"artifacts/{benchmark}/manifest"
         (root / manifest).mkdir(parents=True)
-        write_manifest(build_manifest(entries, root, workers=1), root / manifest / "manifest.parquet")
+        table = build_manifest(entries, root, workers=1)
+        write_manifest(table, root / manifest / "manifest.parquet")
         builder.stage(f"manifest@{benchmark}", manifest, (f"artifacts/{benchmark}/sources",))
         truth = f"artifacts/{benchmark}/ground_truth"
         _parquet(root / truth / "queries.parquet", {"query_id": ["q0"], "image_id": ["x"]})
@@ -166,7 +167,7 @@ def build_project(folder: Path) -> Path:
         _run(builder, benchmark, system, generator)
 
     (root / "artifacts/results").mkdir()
-    collect_results(root / "artifacts/scores", runs(), root / "artifacts/results")
+    gather_results(root, runs(), root / "artifacts/results")
     builder.stage(
         "results", "artifacts/results", ("artifacts/scores",), {"runs": [list(run) for run in runs()]}
     )
@@ -216,7 +217,8 @@ def _run(builder: Builder, benchmark: str, system: str, generator: random.Random
         (root / base / "local").mkdir()
         (root / base / "local/local.hdf5").write_bytes(generator.randbytes(2000))
         builder.stage(f"local@{key}", f"{base}/local", (f"{base}/ranking", f"{common}/manifest"))
-        _parquet(root / base / "reranking/reranked.parquet", ranking, {"stage": STAGES[system][1]})
+        _parquet(root / base / "reranking/reranked.parquet", ranking)
+        write_json(root / base / "reranking/reranking.json", {"stage": STAGES[system][1]})
         builder.stage(
             f"reranking@{key}", f"{base}/reranking", (f"{base}/ranking", f"{base}/local"), {"k": 100}
         )
@@ -228,6 +230,8 @@ def _run(builder: Builder, benchmark: str, system: str, generator: random.Random
     ]
     write_results(root / scores / "scores.parquet", rows)
     _parquet(root / scores / "per_query.parquet", {"query_id": ["q0"], "stage": ["global"], "value": [0.5]})
+    facts = {"name": benchmark, "synthetic": benchmark == "toytown"}
+    write_json(root / scores / "benchmark.json", facts)
     builder.stage(f"scores@{key}", scores, (*inputs, f"{common}/ground_truth"))
 
 
@@ -247,7 +251,6 @@ def _write_tar(path: Path, files: dict[str, bytes]) -> None:
             tar.addfile(member, io.BytesIO(data))
 
 
-def _parquet(path: Path, columns: dict, metadata: dict[str, str] | None = None) -> None:
+def _parquet(path: Path, columns: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table(columns)
-    pq.write_table(table.replace_schema_metadata(metadata) if metadata else table, path)
+    pq.write_table(pa.table(columns), path)
