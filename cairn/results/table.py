@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cairn.errors import ArtifactError
-from cairn.files import atomic, dvc_digest, write_json
+from cairn.files import dvc_digest, write_json
 from cairn.results.names import FIELDS, NONE, NumberName
 
 RESULTS_PATH = "artifacts/results/results.parquet"
@@ -68,7 +68,8 @@ def write_results(path: Path, rows: Iterable[Result]) -> None:
     Raises ArtifactError where two rows have one name.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from cairn.store.tables import write_table
 
     ordered = sorted(rows, key=lambda row: row.name)
     for before, after in itertools.pairwise(ordered):
@@ -89,39 +90,22 @@ def write_results(path: Path, rows: Iterable[Result]) -> None:
         for row in ordered
     ]
     table = pa.Table.from_pylist(records, schema=results_schema())
-    with atomic(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    write_table(table, Path(path))
 
 
 def read_results(path: Path) -> list[Result]:
     """The rows of `path` in order of their names.
 
-    Raises ArtifactError where the file is missing, is not Parquet, or has other columns or types.
+    Raises ArtifactError where the file is missing, damaged, or has other columns or types.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from cairn.store.tables import read_table
 
     path = Path(path)
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist: `cairn run` makes it, `dvc pull` fetches it")
-    try:
-        # One open file, no dataset discovery: a directory name must not add columns.
-        table = pq.ParquetFile(path).read()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: not a readable Parquet file ({_first_line(error)})") from None
-    schema = results_schema()
-    missing = [name for name in schema.names if name not in table.column_names]
-    if missing:
-        raise ArtifactError(f"{path}: column {missing[0]} is missing; expected {', '.join(schema.names)}")
-    try:
-        records = table.select(schema.names).cast(schema).to_pylist()
-    except (pa.ArrowException, ValueError) as error:
-        raise ArtifactError(f"{path}: a column has the wrong type ({_first_line(error)})") from None
+    records = read_table(path, results_schema()).to_pylist()
     rows = []
-    for number, record in enumerate(records):
-        absent = [name for name, _, null in COLUMNS if not null and record[name] is None]
-        if absent:
-            raise ArtifactError(f"{path}, row {number}: {absent[0]} is null")
+    for record in records:
         name = NumberName(*(record.pop(field) for field in FIELDS))
         rows.append(Result(name=name, **record))
     return sorted(rows, key=lambda row: row.name)
@@ -186,7 +170,3 @@ def read_json_object(path: Path, limit: int = 64 << 20) -> dict[str, Any] | None
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]

@@ -19,9 +19,8 @@ def trace(
 
     Example: cairn trace toytown/rootsift-vlad/hard/map
     """
-    from pipelines.project import find_root
-
     from cairn.lineage import trace as follow
+    from pipelines.project import find_root
 
     found = follow(find_root(), number)
     if as_json:

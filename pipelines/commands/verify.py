@@ -23,10 +23,9 @@ def verify(
 
     Example: cairn verify toytown/rootsift-vlad/hard/map
     """
+    from cairn.lineage import verify as recompute
     from pipelines.digests import unchanged
     from pipelines.project import find_root
-
-    from cairn.lineage import verify as recompute
 
     verification = recompute(find_root(), numbers or (), changed_code=unchanged)
     if as_json:
