@@ -67,7 +67,9 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
     if json_output:
         import json
 
-        print(json.dumps([{"name": str(r.name), "value": r.value, "low": r.low, "high": r.high} for r in rows]))
+        print(
+            json.dumps([{"name": str(r.name), "value": r.value, "low": r.low, "high": r.high} for r in rows])
+        )
         return
     from rich.console import Console
 
