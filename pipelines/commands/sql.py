@@ -21,8 +21,8 @@ def sql(
     Example: cairn sql "SELECT system, stage, round(100 * value, 1) AS map FROM results WHERE slice = 'hard'"
     """
     from cairn.errors import UsageError
-    from cairn.lineage import find_root
     from cairn.results.database import query
+    from pipelines.project import find_root
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude one another: choose one")
