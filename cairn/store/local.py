@@ -12,6 +12,7 @@ Descriptors of 8-bit integers (SIFT) are stored packed instead, exactly and with
 `descriptors` [feature, dim] uint8, `geometry` [feature, 4] float32, `image_ids` and `num_features`.
 """
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ SKIPPED = 5
 """Numbers before the descriptor in a row of `features`: x, y, scale, mask, weight."""
 _MASK = 3
 _GEOMETRY = [0, 1, 2, 4]  # x, y, scale, weight among them
+_MAX_GROWTH = 1_100  # what deflate can gain at most
+_HDF5_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +102,8 @@ def open_local(path: Path, ids: Sequence[str] | None = None) -> "LocalStore":
 class LocalStore:
     """Local descriptors on disk, read image by image or in padded batches; can be pickled.
 
-    `ids` in the file's order, `counts` int32 [image] features of each, `dim`, `keypoints` (the most an image
-    has room for, or has where packed), `dtype`, `metadata`.
+    `ids` in the file's order, `dim`, `keypoints` (the most an image has room for, or has where packed),
+    `dtype`, `metadata`.
     """
 
     def __init__(self, path: Path, ids: Sequence[str] | None = None):
@@ -119,6 +122,13 @@ class LocalStore:
 
     def __contains__(self, name: object) -> bool:
         return name in self._row_of
+
+    @functools.cached_property
+    def counts(self) -> np.ndarray:
+        """Number of features of each image, int32 [image]. Slow for a file of the authors: reads all of it."""
+        if self._counts is not None:
+            return self._counts
+        return np.array([len(self._features(row)) for row in range(len(self))], np.int32)
 
     def row_of(self, name: str) -> int:
         """Row of an image. ArtifactError where it is not in the file."""
@@ -162,8 +172,8 @@ class LocalStore:
             self.metadata = {str(key): str(value) for key, value in self._file.attrs.items()}
             if self.dim < 1:
                 raise ArtifactError(f"{self.path}: rows of {shape[-1]} numbers hold no descriptor")
-            self.counts = self._read_counts()
-            self.ids = self._read_ids(len(self.counts))
+            self._counts = self._read_counts()
+            self.ids = self._read_ids(shape[0] if self._counts is None else len(self._counts))
             self._geometry = None
             if "geometry" in self._file:
                 self._geometry = _dataset(self._file, self.path, "geometry", len(shape), "f")
@@ -171,30 +181,21 @@ class LocalStore:
                     raise ArtifactError(f"{self.path}: geometry of shape {self._geometry.shape} does not fit")
             elif self._packed:
                 raise ArtifactError(f"{self.path}: no dataset geometry")
-            self.keypoints: int = int(self.counts.max(initial=0)) if self._packed else shape[1]
-        except (OSError, KeyError, ValueError, TypeError, RuntimeError, UnicodeError, OverflowError) as error:
+        except _HDF5_ERRORS as error:
             raise ArtifactError(f"{self.path}: not a readable HDF5 file ({first_line(error)})") from None
-        self._starts = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
-        if self._packed and self._starts[-1] != shape[0]:
-            raise ArtifactError(
-                f"{self.path}: {shape[0]} descriptors for {self._starts[-1]} counted features"
-            )
+        self.keypoints: int = int(self.counts.max(initial=0)) if self._packed else shape[1]
+        if self._packed:
+            self._starts = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
+            if self._starts[-1] != shape[0]:
+                raise ArtifactError(f"{self.path}: {shape[0]} descriptors for {self._starts[-1]} features")
         self._row_of = {name: row for row, name in enumerate(self.ids)}
         if len(self._row_of) != len(self.ids):
             raise ArtifactError(f"{self.path}: an image id occurs twice")
 
-    def _read_counts(self) -> np.ndarray:
+    def _read_counts(self) -> np.ndarray | None:
         if "num_features" not in self._file and not self._packed:
-            # A file of the authors: features end where the mask begins.
-            padding = self._descriptors[:, :, _MASK].astype(bool)
-            counts = (~padding).sum(axis=1).astype(np.int32)
-            if (padding != (np.arange(padding.shape[1]) >= counts[:, None])).any():
-                raise ArtifactError(f"{self.path}: features follow padding; padding must come last")
-            return counts
-        stored = _dataset(self._file, self.path, "num_features", 1, "i")
-        if stored.size > 1 << 31:
-            raise ArtifactError(f"{self.path}: num_features claims {stored.size} images")
-        counts = stored[:].astype(np.int64)
+            return None  # a file of the authors: only its masks say where features end
+        counts = _dataset(self._file, self.path, "num_features", 1, "i")[:].astype(np.int64)
         most = self._descriptors.shape[0 if self._packed else 1]
         if len(counts) and not 0 <= counts.min() <= counts.max() <= most:
             raise ArtifactError(f"{self.path}: num_features must lie between 0 and {most}")
@@ -215,22 +216,33 @@ class LocalStore:
         return ids
 
     def _features(self, row: int, most: int | None = None) -> LocalFeatures:
-        count = int(self.counts[row]) if most is None else min(int(self.counts[row]), most)
-        start = int(self._starts[row])
+        most = self.keypoints if most is None else most
+        count = most if self._counts is None else min(int(self._counts[row]), most)
         try:
             if self._packed:
+                start = int(self._starts[row])
                 descriptors = self._descriptors[start : start + count]
                 geometry = self._geometry[start : start + count]  # type: ignore[index]
             else:
                 rows = self._descriptors[row, :count]
+                if self._counts is None:
+                    rows = self._before_padding(rows, row)
+                    count = len(rows)
                 descriptors = rows[:, SKIPPED:]
                 geometry = rows[:, _GEOMETRY] if self._geometry is None else self._geometry[row, :count]
-        except (OSError, ValueError, RuntimeError) as error:
+        except _HDF5_ERRORS as error:
             raise ArtifactError(
                 f"{self.path}: {self.ids[row]} cannot be read ({first_line(error)})"
             ) from None
         geometry = geometry.astype(np.float32, copy=False)
         return LocalFeatures(geometry[:, :2], geometry[:, 2], geometry[:, 3], descriptors)
+
+    def _before_padding(self, rows: np.ndarray, row: int) -> np.ndarray:
+        padding = rows[:, _MASK] != 0
+        count = int((~padding).sum())
+        if padding[:count].any():
+            raise ArtifactError(f"{self.path}: {self.ids[row]}: features follow padding; it must come last")
+        return rows[:count]
 
 
 def _write_padded(
@@ -322,7 +334,7 @@ def _checked(
 
 
 def _dataset(file: Any, path: Path, name: str, dimensions: int, kinds: str) -> Any:
-    """A dataset inside this very file: links and external storage could lead to other files of the machine."""
+    """A dataset that is all there, in this very file: links and external storage could lead anywhere."""
     import h5py
 
     if name not in file:
@@ -332,6 +344,10 @@ def _dataset(file: Any, path: Path, name: str, dimensions: int, kinds: str) -> A
         raise ArtifactError(f"{path}: {name} is not a dataset of this file")
     if dataset.external or dataset.is_virtual:
         raise ArtifactError(f"{path}: dataset {name} is stored in another file")
+    # A dataset of unwritten chunks can claim any size; what is read has to be in the file.
+    growth = 1 if dataset.id.get_create_plist().get_nfilters() == 0 else _MAX_GROWTH
+    if dataset.id.get_storage_size() * growth < dataset.size * dataset.dtype.itemsize:
+        raise ArtifactError(f"{path}: dataset {name} of shape {dataset.shape} is not all there")
     if dataset.ndim != dimensions or dataset.dtype.kind not in kinds:
         raise ArtifactError(
             f"{path}: dataset {name} has shape {dataset.shape} and type {dataset.dtype}; "

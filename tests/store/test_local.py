@@ -228,7 +228,11 @@ def test_other_wrong_files_are_refused(tmp_path: Path) -> None:
     rows[0, 1, 3] = 1
     with h5py.File(path, "w") as file:
         file["features"] = rows
-    with pytest.raises(ArtifactError, match="features follow padding"):
+    with pytest.raises(ArtifactError, match="a: features follow padding"):
+        open_local(path, ["a"]).read("a")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("features", (1 << 40, 8, 9), np.float32, chunks=(16, 8, 9))
+    with pytest.raises(ArtifactError, match="is not all there"):
         open_local(path, ["a"])
 
 
