@@ -8,8 +8,6 @@ import numpy as np
 
 Color = tuple[int, int, int]
 
-SMALLEST_SIZE = 9
-
 
 @dataclass(frozen=True, eq=False)
 class Picture:
@@ -20,7 +18,7 @@ class Picture:
 
 
 class Canvas:
-    """A sheet of `width` × `height` pixels; coordinates are from its upper left corner, colours blue-green-red."""
+    """A sheet of `width` × `height` pixels; coordinates from its upper left corner, colours blue-green-red."""
 
     def __init__(self, width: int, height: int) -> None:
         self.pixels = np.full((height, width, 3), 255, np.uint8)
@@ -45,12 +43,10 @@ class Canvas:
         """A thin line across the sheet."""
         self._line(y, margin, self.pixels.shape[1] - margin, color)
 
-    def paste(self, picture: Picture, x: int, y: int, width: int, height: int) -> tuple[int, int]:
-        """Put `picture` into the middle of a cell; the coordinates of its upper left corner."""
+    def paste(self, picture: Picture, x: int, y: int) -> None:
+        """Put `picture` with its upper left corner at the given place."""
         rows, columns = picture.pixels.shape[:2]
-        left, top = x + (width - columns) // 2, y + (height - rows) // 2
-        self.pixels[top : top + rows, left : left + columns] = picture.pixels
-        return left, top
+        self.pixels[y : y + rows, x : x + columns] = picture.pixels
 
     def _line(self, y: int, x1: int, x2: int, color: Color) -> None:
         if 0 <= y < self.pixels.shape[0]:

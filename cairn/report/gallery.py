@@ -162,7 +162,7 @@ def _draw_block(
         for place, hit in enumerate(strip.hits):
             x = left + place * (CELL[0] + GAP)
             picture = fit(_decoded(images, hit.image_row), *_inner(CELL))
-            _draw_framed(canvas, x, y + STAGE_HEAD, CELL, picture, grade_color(hit.grade))
+            _draw_framed(canvas, x, y + STAGE_HEAD, picture, grade_color(hit.grade))
             canvas.text(_caption(hit), x + 2, y + STAGE_HEAD + CELL[1] + 17, PALE, 14)
 
 
@@ -186,12 +186,12 @@ def _draw_query(canvas: Canvas, top: int, query: Query, images: ImageSource) -> 
     if row is None:
         raise ArtifactError(f"query {query.query_id}: image {query.image_id} is not in the manifest")
     picture = fit(_decoded(images, row), *QUERY_CELL)
-    left, y = canvas.paste(picture, MARGIN, top, *QUERY_CELL)
+    canvas.paste(picture, MARGIN, top)
     if query.box is not None:
         x1, y1, x2, y2 = (round(corner * picture.scale) for corner in query.box)
         # White around the line keeps the box visible on any picture.
-        canvas.frame(left + x1 - 1, y + y1 - 1, x2 - x1 + 2, y2 - y1 + 2, (255, 255, 255), 4)
-        canvas.frame(left + x1, y + y1, x2 - x1, y2 - y1, BOX, 2)
+        canvas.frame(MARGIN + x1 - 1, top + y1 - 1, x2 - x1 + 2, y2 - y1 + 2, (255, 255, 255), 4)
+        canvas.frame(MARGIN + x1, top + y1, x2 - x1, y2 - y1, BOX, 2)
     if query.text:
         write_on(canvas, query.text, MARGIN, top + QUERY_CELL[1] + 16, QUERY_CELL[0], PALE, 14)
 
@@ -200,13 +200,12 @@ def _inner(cell: tuple[int, int]) -> tuple[int, int]:
     return cell[0] - 2 * BORDER, cell[1] - 2 * BORDER
 
 
-def _draw_framed(
-    canvas: Canvas, x: int, y: int, cell: tuple[int, int], picture: Picture, color: tuple[int, int, int]
-) -> None:
-    inner = _inner(cell)
-    left, top = canvas.paste(picture, x + BORDER, y + BORDER, *inner)
-    height, width = picture.pixels.shape[:2]
-    canvas.frame(left - BORDER, top - BORDER, width + 2 * BORDER, height + 2 * BORDER, color, BORDER)
+def _draw_framed(canvas: Canvas, x: int, y: int, picture: Picture, color: tuple[int, int, int]) -> None:
+    """The picture in its frame: at the left of its cell, above its caption, in the middle between."""
+    height, width = (size + 2 * BORDER for size in picture.pixels.shape[:2])
+    top = y + (CELL[1] - height) // 2
+    canvas.paste(picture, x + BORDER, top + BORDER)
+    canvas.frame(x, top, width, height, color, BORDER)
 
 
 def _decoded(images: ImageSource, row: int) -> "np.ndarray":
