@@ -19,7 +19,9 @@ class DenseAmes(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, query: Tensor, query_padding: Tensor, gallery: Tensor, gallery_padding: Tensor) -> Tensor:
+    def forward(
+        self, query: Tensor, query_padding: Tensor, gallery: Tensor, gallery_padding: Tensor
+    ) -> Tensor:
         return self.tokens(query, query_padding, gallery, gallery_padding)[0]
 
     def tokens(

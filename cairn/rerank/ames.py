@@ -1,15 +1,15 @@
-"""AMES: the transformer that scores an image pair from two sets of local descriptors, computed block by block.
+"""AMES: the transformer that scores an image pair from two sets of local descriptors, block by block.
 
-Source: Suma, Kordopatis-Zilos, Iscen, Tolias, "AMES: Asymmetric and Memory-Efficient Similarity Estimation for
-Instance-level Retrieval", ECCV 2024 (arXiv 2408.03282); official code `src/models/matcher.py`,
+Source: Suma, Kordopatis-Zilos, Iscen, Tolias, "AMES: Asymmetric and Memory-Efficient Similarity Estimation
+for Instance-level Retrieval", ECCV 2024 (arXiv 2408.03282); official code `src/models/matcher.py`,
 `transformer_dec.py` and `binarization_layer.py` of pavelsuma/ames. Parameter names are those of the published
 checkpoints, which load unchanged.
 
 The official network attends over the whole sequence (matching token, query, gallery) under a mask. In
-self-attention a descriptor sees its own image and the matching token, in cross-attention the other image and the
-matching token; the matching token sees everything. So the blocks are computed apart, nothing masked is computed,
-and what does not reach the logit is left out. The sequence is ordered (query, matching token, gallery) here, so
-that every block's keys are one slice: query and token, or token and gallery.
+self-attention a descriptor sees its own image and the matching token, in cross-attention the other image and
+the matching token; the matching token sees everything. So the blocks are computed apart, nothing masked is
+computed, and what does not reach the logit is left out. The sequence is ordered (query, matching token,
+gallery) here, so that every block's keys are one slice: query and token, or token and gallery.
 """
 
 from dataclasses import dataclass
@@ -116,8 +116,11 @@ class Ames(nn.Module):
     def forward(
         self, query: Tensor, query_padding: Tensor | None, gallery: Tensor, gallery_padding: Tensor | None
     ) -> Tensor:
-        """Logits [B] of B pairs: descriptors [B, Q, local_dim] and [B, T, local_dim]; padding [B, Q], [B, T] bool
-        (true = padding) or None. A query batch of 1 is shared by all candidates."""
+        """Logits [B] of B pairs from descriptors [B, Q, local_dim] and [B, T, local_dim].
+
+        Padding: [B, Q] and [B, T] bool, true where no descriptor stands, or None. A query batch of 1 is
+        shared by all candidates.
+        """
         return self.match(self.project(query), query_padding, self.project_gallery(gallery), gallery_padding)
 
     def match(
@@ -127,8 +130,8 @@ class Ames(nn.Module):
         state = self._begin(query, query_padding, gallery, gallery_padding)
         layers = list(self.decoder.layers)
         for number, layer in enumerate(layers[:-1]):
-            state.x = self._layer(layer, state, shared=number == 0)  # type: ignore[arg-type]
-        token = self._last_layer(layers[-1], state, shared=len(layers) == 1)  # type: ignore[arg-type]
+            state.x = self._layer(layer, state, first=number == 0)  # type: ignore[arg-type]
+        token = self._last_layer(layers[-1], state, first=len(layers) == 1)  # type: ignore[arg-type]
         return self.classifier(token).squeeze(-1)
 
     def tokens(
@@ -138,7 +141,7 @@ class Ames(nn.Module):
         tokens, as distillation compares them."""
         state = self._begin(query, query_padding, gallery, gallery_padding)
         for number, layer in enumerate(self.decoder.layers):
-            state.x = self._layer(layer, state, shared=number == 0)  # type: ignore[arg-type]
+            state.x = self._layer(layer, state, first=number == 0)  # type: ignore[arg-type]
         x = state.x if self.decoder.norm is None else self.decoder.norm(state.x)
         m = state.middle
         ordered = torch.cat([x[:, m : m + 1], x[:, :m], x[:, m + 1 :]], 1)
@@ -150,36 +153,29 @@ class Ames(nn.Module):
         pairs, middle = gallery.shape[0], query.shape[1]
         token = self.mtc_token.to(gallery.dtype).expand(pairs, 1, -1)
         x = torch.cat([query.expand(pairs, -1, -1), token, gallery], 1)
-        return _State(x, middle, query.shape[0] == 1, *_keep_masks(query, query_padding, gallery, gallery_padding))
+        return _State(
+            x, middle, query.shape[0] == 1, *_keep_masks(query, query_padding, gallery, gallery_padding)
+        )
 
-    def _layer(self, layer: AmesLayer, state: "_State", shared: bool) -> Tensor:
+    def _layer(self, layer: AmesLayer, state: "_State", first: bool) -> Tensor:
         """One whole layer on the sequence [B, Q + 1 + T, model_dim]."""
-        x = self._self_attention(layer, state, shared)
+        x = self._self_attention(layer, state, first)
         before = self.shape.normalize_before
-        y = layer.norm2(x) if before else x
-        # In the first layer the query's rows are still the same for every candidate.
-        same = shared and state.one_query
-        update = self._attend(layer.cross_attn, y, state, cross=True, shared=same)
+        update = self._cross_attention(layer.cross_attn, layer.norm2(x) if before else x, state)
         x = x + update if before else layer.norm2(x + update)
         update = self._feedforward(layer, layer.norm3(x) if before else x)
         return x + update if before else layer.norm3(x + update)
 
-    def _last_layer(self, layer: AmesLayer, state: "_State", shared: bool) -> Tensor:
+    def _last_layer(self, layer: AmesLayer, state: "_State", first: bool) -> Tensor:
         """The last layer's matching token [B, model_dim]: all the classifier reads."""
-        x = self._self_attention(layer, state, shared)
-        before = self.shape.normalize_before
+        x = self._self_attention(layer, state, first)
+        before, m = self.shape.normalize_before, slice(state.middle, state.middle + 1)
         y = layer.norm2(x) if before else x
-        token, update = x[:, state.middle], self._attend_token(layer.cross_attn, y, state)
+        token, update = x[:, m], self._few_rows(layer.cross_attn, y[:, m], y, state.mask(slice(None)))
         token = token + update if before else layer.norm2(token + update)
         update = self._feedforward(layer, layer.norm3(token) if before else token)
-        token = token + update if before else layer.norm3(token + update)
+        token = (token + update if before else layer.norm3(token + update))[:, 0]
         return token if self.decoder.norm is None else self.decoder.norm(token)
-
-    def _self_attention(self, layer: AmesLayer, state: "_State", shared: bool) -> Tensor:
-        before = self.shape.normalize_before
-        y = layer.norm1(state.x) if before else state.x
-        update = self._attend(layer.self_attn, y, state, cross=False, shared=shared and state.one_query)
-        return state.x + update if before else layer.norm1(state.x + update)
 
     def _feedforward(self, layer: AmesLayer, x: Tensor) -> Tensor:
         hidden = layer.linear1(x)
@@ -189,57 +185,89 @@ class Ames(nn.Module):
             hidden = F.relu(hidden, inplace=not torch.is_grad_enabled())
         return layer.linear2(hidden)
 
-    def _attend(
-        self, attention: nn.MultiheadAttention, x: Tensor, state: "_State", cross: bool, shared: bool
-    ) -> Tensor:
-        """Block-wise attention over [B, Q + 1 + T, model_dim].
+    def _self_attention(self, layer: AmesLayer, state: "_State", first: bool) -> Tensor:
+        """The sequence after the first sublayer: each side attends to itself and the matching token.
 
-        `shared`: the query's rows of `x` are equal for every candidate, so they are projected (and, in
-        self-attention, attended) once.
+        In the first layer a query shared by all candidates still has the same rows for each of them: they are
+        projected and attended once.
         """
-        m, pairs = state.middle, x.shape[0]
-        if shared and pairs > 1:
-            one = _linear(attention, x[:1, :m])
-            q, k, v = self._heads(torch.cat([one.expand(pairs, -1, -1), _linear(attention, x[:, m:])], 1))
+        before = self.shape.normalize_before
+        x, m, pairs = layer.norm1(state.x) if before else state.x, state.middle, state.x.shape[0]
+        attention = layer.self_attn
+        weight, bias = attention.in_proj_weight, attention.in_proj_bias
+        shared = first and state.one_query and pairs > 1
+        if shared:
+            one = F.linear(x[:1, :m], weight, bias).expand(pairs, -1, -1)
+            projected = torch.cat([one, F.linear(x[:, m:], weight, bias)], 1)
         else:
-            q, k, v = self._heads(_linear(attention, x))
+            projected = F.linear(x, weight, bias)
+        q, k, v = projected.unflatten(-1, (3, self.shape.heads, -1)).permute(2, 0, 3, 1, 4)
+        n = 1 if shared else pairs
         left, right = slice(0, m + 1), slice(m, None)
-        query_keys, gallery_keys = (right, left) if cross else (left, right)
-        n = 1 if shared and not cross else pairs
+        mask = state.mask(left)
         query = F.scaled_dot_product_attention(
-            q[:n, :, :m], k[:n, :, query_keys], v[:n, :, query_keys], attn_mask=state.mask(query_keys)
+            q[:n, :, :m], k[:n, :, left], v[:n, :, left], attn_mask=None if mask is None else mask[:n]
         )
         token = F.scaled_dot_product_attention(q[:, :, m : m + 1], k, v, attn_mask=state.mask(slice(None)))
         gallery = F.scaled_dot_product_attention(
-            q[:, :, m + 1 :], k[:, :, gallery_keys], v[:, :, gallery_keys], attn_mask=state.mask(gallery_keys)
+            q[:, :, m + 1 :], k[:, :, right], v[:, :, right], attn_mask=state.mask(right)
         )
         joined = torch.cat([query.expand(pairs, -1, -1, -1), token, gallery], 2)
-        return attention.out_proj(joined.transpose(1, 2).flatten(2))
+        update = attention.out_proj(joined.transpose(1, 2).flatten(2))
+        return state.x + update if before else layer.norm1(state.x + update)
 
-    def _attend_token(self, attention: nn.MultiheadAttention, x: Tensor, state: "_State") -> Tensor:
-        """Attention of the matching token over the whole sequence, [B, model_dim], without projecting the keys.
+    def _cross_attention(self, attention: nn.MultiheadAttention, x: Tensor, state: "_State") -> Tensor:
+        """Attention of each side to the other and the token, of the token to all: [B, Q + 1 + T, width].
 
-        A key's bias adds the same to all of a head's scores and cancels in the softmax; the query is multiplied
-        by the key weights, and the weighted mean of `x` by the value weights, instead of every row of `x`.
+        The gallery side is short, so projections of the long query side are folded into it (the products are
+        associative): no row of the query is projected, neither as query nor as key nor as value.
+        """
+        m = state.middle
+        left, right = x[:, : m + 1], x[:, m:]
+        query = self._few_keys(attention, x[:, :m], right, state.mask(slice(m, None)))
+        token = self._few_rows(attention, x[:, m : m + 1], x, state.mask(slice(None)))
+        gallery = self._few_rows(attention, x[:, m + 1 :], left, state.mask(slice(0, m + 1)))
+        return torch.cat([query, token, gallery], 1)
+
+    def _few_keys(
+        self, attention: nn.MultiheadAttention, rows: Tensor, keys: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Attention of many `rows` [B, R, width] to few `keys` [B, K, width]: [B, R, width]."""
+        heads, width = self.shape.heads, self.shape.model_dim
+        scale = (width // heads) ** -0.5
+        query_weight = attention.in_proj_weight[:width].unflatten(0, (heads, -1))
+        query_bias = attention.in_proj_bias[:width].unflatten(0, (heads, -1))
+        projected = F.linear(keys, attention.in_proj_weight[width:], attention.in_proj_bias[width:])
+        k, v = projected.unflatten(-1, (2, heads, -1)).permute(2, 0, 3, 1, 4)
+        folded = (k @ (query_weight * scale)).flatten(1, 2)  # [B, heads * K, width]
+        offset = (k @ (query_bias * scale)[:, :, None]).flatten(1)[:, None]  # [B, 1, heads * K]
+        scores = torch.baddbmm(offset, rows, folded.transpose(1, 2)).unflatten(-1, (heads, -1))
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        # out_proj's columns of a head, applied to the values instead of the result.
+        out_weight = attention.out_proj.weight.unflatten(1, (heads, -1)).permute(1, 2, 0)
+        values = (v @ out_weight).flatten(1, 2)
+        return torch.baddbmm(attention.out_proj.bias, torch.softmax(scores, -1).flatten(2), values)
+
+    def _few_rows(
+        self, attention: nn.MultiheadAttention, rows: Tensor, keys: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Attention of few `rows` [B, R, width] to many `keys` [B, K, width]: [B, R, width].
+
+        A key's bias adds the same to all scores of a head's row and cancels in the softmax.
         """
         heads, width = self.shape.heads, self.shape.model_dim
         weight, bias = attention.in_proj_weight, attention.in_proj_bias
-        query = F.linear(x[:, state.middle], weight[:width], bias[:width])
-        query = query.unflatten(-1, (heads, -1)) * (width // heads) ** -0.5
-        keys = weight[width : 2 * width].unflatten(0, (heads, -1))
-        scores = torch.einsum("bhd,hdc->bhc", query, keys) @ x.transpose(1, 2)
-        mask = state.mask(slice(None))
+        query = F.linear(rows, weight[:width], bias[:width]) * (width // heads) ** -0.5
+        query = query.unflatten(-1, (heads, -1)).transpose(1, 2)  # [B, heads, R, width / heads]
+        folded = (query @ weight[width : 2 * width].unflatten(0, (heads, -1))).flatten(1, 2)
+        scores = folded @ keys.transpose(1, 2)  # [B, heads * R, K]
         if mask is not None:
             scores = scores.masked_fill(~mask[:, 0], float("-inf"))
-        mean = torch.softmax(scores, -1) @ x
-        values = weight[2 * width :].unflatten(0, (heads, -1))
-        out = torch.einsum("bhc,hdc->bhd", mean, values).flatten(1) + bias[2 * width :]
+        mean = (torch.softmax(scores, -1) @ keys).unflatten(1, (heads, -1))
+        values = weight[2 * width :].unflatten(0, (heads, -1)).transpose(1, 2)
+        out = (mean @ values).transpose(1, 2).flatten(2) + bias[2 * width :]
         return attention.out_proj(out)
-
-    def _heads(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split [B, L, 3 * model_dim] into queries, keys, values, each [B, heads, L, model_dim / heads]."""
-        q, k, v = projected.unflatten(-1, (3, self.shape.heads, -1)).permute(2, 0, 3, 1, 4)
-        return q, k, v
 
 
 @dataclass
@@ -281,7 +309,3 @@ def _keep_masks(
     if gallery_padding is not None and bool(gallery_padding.any()):
         gallery_keep = ~gallery_padding.bool()
     return query_keep, gallery_keep
-
-
-def _linear(attention: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    return F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
