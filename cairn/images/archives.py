@@ -1,0 +1,363 @@
+"""Images where they lie: listing and reading members of folders, tar, gzip tar and zip files in place.
+
+Nothing is ever unpacked. A member is found again by archive, name, offset and size: in a plain tar and for
+stored zip members the offset is a position in the file, in a gzip tar a position in the uncompressed
+stream, and -1 for a plain file in a folder and for a deflated zip member, which are found by name.
+"""
+
+import itertools
+import os
+import stat
+import struct
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Literal
+
+from cairn.errors import ImageError, SourceError
+from cairn.store.tables import first_line
+
+SUFFIXES = (".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+"""File name endings (in lower case) that make a member an image."""
+
+MAX_BYTES = 1 << 28
+"""Largest image file, 256 MiB: a member that claims more is an accident or a bomb."""
+
+MAX_RATIO = 200
+"""Largest ratio of uncompressed to compressed size of a zip member; image files hardly shrink at all."""
+
+INDEX_SUFFIX = ".gzidx"
+"""A gzip tar's seek index lies beside it, under its name with this ending."""
+
+Kind = Literal["folder", "tar", "tar.gz", "zip"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One image file inside a folder or an archive; `name` is its path there, `size` in bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
+def archive_kind(path: Path) -> Kind:
+    """What `path` is, by its content and not its name. SourceError where it is none of the four."""
+    path = Path(path)
+    if path.is_dir():
+        return "folder"
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(512)
+    except FileNotFoundError:
+        raise SourceError(f"{path}: no such folder or archive") from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be opened ({error.strerror})") from None
+    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        return "zip"
+    if head[:2] == b"\x1f\x8b":
+        return "tar.gz"
+    # Position 257 of a header block; an old (v7) tar has no magic, so its checksum decides.
+    if head[257:262] == b"ustar" or _is_tar_header(head):
+        return "tar"
+    raise SourceError(f"{path}: neither a folder nor a tar, gzip tar or zip file")
+
+
+def list_members(path: Path) -> list[Member]:
+    """Every image in a folder or archive, sorted by name.
+
+    Left out: what has no image's ending (SUFFIXES), hidden files and folders (a leading dot, among them the
+    `._` files of macOS) and `__MACOSX`. SourceError, naming archive and member, for an absolute name, `..`,
+    a link that leaves the folder, any link or device in an archive, a name that occurs twice, an encrypted
+    member, a size out of bounds, overlapping zip members, and a damaged archive.
+    """
+    path = Path(path)
+    kind = archive_kind(path)
+    if kind == "folder":
+        members = _list_folder(path)
+    elif kind == "zip":
+        members = _list_zip(path)
+    elif kind == "tar":
+        members = _list_tar(path)
+    else:
+        members = _list_gzip_tar(path)
+    names: set[str] = set()
+    listed = []
+    for member in members:
+        if member.name in names:
+            raise SourceError(f"{path}: member {member.name} occurs twice")
+        names.add(member.name)
+        listed.append(member)
+    return sorted(listed, key=lambda member: member.name)
+
+
+def write_gzip_index(path: Path, spacing: int = 1 << 22) -> Path:
+    """Write the seek index of a gzip tar beside it and return its path; `spacing` in uncompressed bytes.
+
+    With it a member is reached by inflating at most `spacing` bytes; without it everything before it.
+    """
+    from cairn.files import atomic
+
+    path = Path(path)
+    index = path.with_name(path.name + INDEX_SUFFIX)
+    try:
+        with atomic(index) as temporary, _open_gzip(path, spacing=spacing) as stream:
+            stream.build_full_index()
+            stream.export_index(str(temporary))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise SourceError(f"{path}: not a readable gzip file ({first_line(error)})") from None
+    return index
+
+
+class ArchiveReader:
+    """Reads members of archives below `root`; opens each archive once, and again after it was pickled.
+
+    Safe to use from several threads at once.
+    """
+
+    def __init__(self, root: Path):
+        self.root = Path(root)
+        self._opened: dict[str, tuple[Kind, Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"root": self.root, "_opened": {}}
+
+    def read(self, archive: str, member: str, offset: int, size: int) -> bytes:
+        """The bytes of one member. ImageError, naming member and archive, where they are not all there."""
+        kind, handle = self._open(archive)
+        if not 0 <= size <= MAX_BYTES:
+            raise ImageError(f"{member} in {archive}: size of {size} bytes is not between 0 and {MAX_BYTES}")
+        try:
+            if kind == "folder":
+                data = _read_file(self.root / archive, member, size)
+            elif offset < 0:
+                with handle.open(member) as stream:
+                    data = stream.read(size + 1)
+            elif kind == "tar.gz":
+                data = handle.pread(size, offset)
+            else:
+                # A stored zip member is read past zipfile: by offset, without its lock.
+                stream = handle.fp if kind == "zip" else handle
+                data = os.pread(stream.fileno(), size, offset)
+        except SourceError:
+            raise
+        except FileNotFoundError:
+            raise ImageError(f"{member} in {archive}: no such file") from None
+        except KeyError:
+            raise ImageError(f"{member} in {archive}: no such member") from None
+        except Exception as error:  # zipfile, zlib and indexed_gzip have some twenty ways to say "damaged"
+            raise ImageError(f"{member} in {archive}: cannot be read ({first_line(error)})") from None
+        if len(data) != size:
+            raise ImageError(f"{member} in {archive}: {len(data)} bytes found where {size} were expected")
+        return data
+
+    def _open(self, archive: str) -> tuple[Kind, Any]:
+        if archive not in self._opened:
+            path = self.root / archive
+            kind = archive_kind(path)
+            if kind == "folder":
+                handle: Any = None
+            elif kind == "zip":
+                handle = _open_zip(path)
+            elif kind == "tar.gz":
+                handle = _open_gzip(path)
+            else:
+                handle = path.open("rb")
+            self._opened[archive] = (kind, handle)
+        return self._opened[archive]
+
+
+def check_name(name: str, archive: Path | str) -> str:
+    """Return `name` if it is a plain relative path; SourceError for anything that could lead elsewhere."""
+    if name.startswith("/") or "\\" in name or (len(name) > 1 and name[1] == ":" and name[0].isalpha()):
+        raise SourceError(f"{archive}: member {name!r} has an absolute or foreign path")
+    if ".." in name.split("/"):
+        raise SourceError(f"{archive}: member {name!r} leads out of the archive")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise SourceError(f"{archive}: member {name!r} has control characters or is not UTF-8")
+    return name
+
+
+def image_id_of(name: str) -> str:
+    """The image id a member's name gives: the name without a leading `./` and without doubled slashes."""
+    return str(PurePosixPath(name))
+
+
+def _wanted(name: str) -> bool:
+    parts = image_id_of(name).split("/")
+    hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
+    return not hidden and PurePosixPath(name).suffix.lower() in SUFFIXES
+
+
+def _list_folder(folder: Path) -> Iterator[Member]:
+    inside = folder.resolve()
+
+    def refuse(error: OSError) -> None:
+        raise SourceError(f"{error.filename}: cannot be listed ({error.strerror})")
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        for name in folders:
+            if not name.startswith(".") and (Path(place) / name).is_symlink():
+                raise SourceError(f"{Path(place) / name}: a folder may not be a symbolic link")
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__MACOSX"]
+        for name in files:
+            file = Path(place) / name
+            relative = file.relative_to(folder).as_posix()
+            if not _wanted(relative):
+                continue
+            check_name(relative, folder)
+            try:
+                if file.is_symlink() and not file.resolve(strict=True).is_relative_to(inside):
+                    raise SourceError(f"{file}: a symbolic link that leaves {folder}")
+                status = file.stat()
+            except (OSError, RuntimeError):
+                raise SourceError(f"{file}: a symbolic link that leads nowhere") from None
+            if not stat.S_ISREG(status.st_mode):
+                raise SourceError(f"{file}: not a regular file")
+            yield Member(relative, -1, _checked_size(status.st_size, relative, folder))
+
+
+def _list_tar(path: Path) -> Iterator[Member]:
+    end = path.stat().st_size
+    with path.open("rb") as stream:
+        for member in _tar_members(stream, path):
+            if member.offset + member.size > end:
+                raise SourceError(f"{path}: ends inside member {member.name}; the archive is truncated")
+            yield member
+
+
+def _list_gzip_tar(path: Path) -> Iterator[Member]:
+    with _open_gzip(path) as stream:
+        yield from _tar_members(stream, path)
+
+
+class _ShortReads:
+    """A stream that refuses large reads: while listing, tarfile reads headers only, unless one is a bomb."""
+
+    def __init__(self, stream: IO[bytes], path: Path):
+        self.seek, self.tell, self._stream, self._path = stream.seek, stream.tell, stream, path
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= 1 << 24:
+            raise SourceError(
+                f"{self._path}: a tar header claims {size} bytes; the archive is damaged or hostile"
+            )
+        return self._stream.read(size)
+
+
+def _tar_members(stream: IO[bytes], path: Path) -> Iterator[Member]:
+    import tarfile
+
+    try:
+        with tarfile.open(fileobj=_ShortReads(stream, path), mode="r:") as tar:  # type: ignore[arg-type]
+            while (entry := tar.next()) is not None:
+                tar.members.clear()  # tarfile keeps every member it has seen; a million of them are gigabytes
+                name = check_name(entry.name, path)
+                if entry.isdir():
+                    continue
+                if not entry.isreg():
+                    raise SourceError(f"{path}: member {name} is a link or a device; only files are read")
+                if not _wanted(name):
+                    continue
+                if entry.issparse():
+                    raise SourceError(
+                        f"{path}: member {name} is a sparse file, which cannot be read in place"
+                    )
+                yield Member(name, entry.offset_data, _checked_size(entry.size, name, path))
+    except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
+        raise SourceError(f"{path}: not a readable tar file ({first_line(error)})") from None
+
+
+def _list_zip(path: Path) -> Iterator[Member]:
+    import zipfile
+
+    end = path.stat().st_size
+    spans = []
+    with _open_zip(path) as archive, path.open("rb") as stream:
+        for entry in archive.infolist():
+            name = check_name(entry.filename, path)
+            if entry.is_dir():
+                continue
+            mode = entry.external_attr >> 16
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                raise SourceError(f"{path}: member {name} is a link or a device; only files are read")
+            if not _wanted(name):
+                continue
+            if entry.flag_bits & 0x1:
+                raise SourceError(f"{path}: member {name} is encrypted")
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise SourceError(f"{path}: member {name} is neither stored nor deflated")
+            size = _checked_size(entry.file_size, name, path)
+            if size > MAX_RATIO * max(entry.compress_size, 64):
+                raise SourceError(
+                    f"{path}: member {name} would grow {size / max(entry.compress_size, 1):.0f} times"
+                )
+            stream.seek(entry.header_offset)
+            header = stream.read(30)
+            if len(header) < 30 or header[:4] != b"PK\x03\x04":
+                raise SourceError(f"{path}: member {name} has no local header; the archive is damaged")
+            name_size, extra_size = struct.unpack("<HH", header[26:30])
+            offset = entry.header_offset + 30 + name_size + extra_size
+            if offset + entry.compress_size > end:
+                raise SourceError(f"{path}: ends inside member {name}; the archive is truncated")
+            spans.append((entry.header_offset, offset + entry.compress_size, name))
+            stored = entry.compress_type == zipfile.ZIP_STORED
+            if stored and entry.compress_size != entry.file_size:
+                raise SourceError(
+                    f"{path}: member {name} is stored but has two sizes; the archive is damaged"
+                )
+            yield Member(name, offset if stored else -1, size)
+    _refuse_overlaps(spans, path)
+
+
+def _refuse_overlaps(spans: Iterable[tuple[int, int, str]], path: Path) -> None:
+    # Members that share bytes are how a small zip file unpacks to petabytes (Fifield, WOOT 2019).
+    ordered = sorted(spans)
+    for (_, end, first), (start, _, second) in itertools.pairwise(ordered):
+        if start < end:
+            raise SourceError(f"{path}: members {first} and {second} overlap; the archive is hostile")
+
+
+def _open_zip(path: Path) -> Any:
+    import zipfile
+
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, struct.error) as error:
+        raise SourceError(f"{path}: not a readable zip file ({first_line(error)})") from None
+
+
+def _open_gzip(path: Path, spacing: int = 1 << 22) -> Any:
+    import indexed_gzip
+
+    index = path.with_name(path.name + INDEX_SUFFIX)
+    try:
+        if index.is_file():
+            return indexed_gzip.IndexedGzipFile(str(path), index_file=str(index))
+        return indexed_gzip.IndexedGzipFile(str(path), spacing=spacing)
+    except (OSError, ValueError, indexed_gzip.ZranError) as error:
+        raise SourceError(f"{path}: not a readable gzip file ({first_line(error)})") from None
+
+
+def _read_file(folder: Path, member: str, size: int) -> bytes:
+    check_name(member, folder)
+    with (folder / member).open("rb") as stream:
+        return stream.read(size + 1)
+
+
+def _checked_size(size: int, name: str, path: Path) -> int:
+    if not 0 < size <= MAX_BYTES:
+        raise SourceError(f"{path}: member {name} has {size} bytes; between 1 and {MAX_BYTES} are accepted")
+    return size
+
+
+def _is_tar_header(block: bytes) -> bool:
+    if len(block) < 512 or not any(block):
+        return False
+    try:
+        recorded = int(block[148:156].strip(b" \0") or b"0", 8)
+    except ValueError:
+        return False
+    return recorded == sum(block[:148]) + 8 * 32 + sum(block[156:])

@@ -1,0 +1,324 @@
+"""Archives in place: the same images whatever holds them, and nothing hostile gets through."""
+
+import io
+import os
+import pickle
+import struct
+import tarfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairn.errors import CairnError, ImageError, SourceError
+from cairn.images.archives import (
+    ArchiveReader,
+    Member,
+    archive_kind,
+    list_members,
+    write_gzip_index,
+)
+from tests.images.pictures import files
+
+FILES = files()
+EXTRA = {
+    "notes.txt": b"no image",
+    "a/._000.jpg": b"finder",
+    "__MACOSX/a/000.jpg": b"finder",
+    ".hidden/x.jpg": b"x",
+}
+
+
+def write_folder(path: Path) -> Path:
+    for name, data in (FILES | EXTRA).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
+
+
+def write_tar(path: Path, mode: str = "w") -> Path:
+    with tarfile.open(path, mode) as tar:
+        folder = tarfile.TarInfo("a")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        for name, data in reversed(list((FILES | EXTRA).items())):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def write_zip(path: Path, compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.mkdir("a")
+        for name, data in (FILES | EXTRA).items():
+            archive.writestr(name, data)
+    return path
+
+
+def make(kind: str, folder: Path) -> Path:
+    return {
+        "folder": lambda: write_folder(folder / "pictures"),
+        "tar": lambda: write_tar(folder / "pictures.tar"),
+        "tar.gz": lambda: write_tar(folder / "pictures.tgz", "w:gz"),
+        "zip": lambda: write_zip(folder / "pictures.zip"),
+        "deflated": lambda: write_zip(folder / "pictures.zip", zipfile.ZIP_DEFLATED),
+    }[kind]()
+
+
+KINDS = ["folder", "tar", "tar.gz", "zip", "deflated"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_container_gives_the_same_images(kind: str, tmp_path: Path) -> None:
+    path = make(kind, tmp_path)
+    assert archive_kind(path) == ("zip" if kind == "deflated" else kind)
+    members = list_members(path)
+    assert [member.name for member in members] == sorted(FILES)
+    reader = ArchiveReader(tmp_path)
+    for member in reversed(members):
+        assert reader.read(path.name, member.name, member.offset, member.size) == FILES[member.name]
+    again = pickle.loads(pickle.dumps(reader))
+    assert again.read(path.name, *vars(members[3]).values()) == FILES[members[3].name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_do_not_disturb_one_another(kind: str, tmp_path: Path) -> None:
+    path = make(kind, tmp_path)
+    members = list_members(path) * 20
+    reader = ArchiveReader(tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        for member, data in zip(
+            members,
+            pool.map(lambda m: reader.read(path.name, m.name, m.offset, m.size), members),
+            strict=True,
+        ):
+            assert data == FILES[member.name]
+
+
+def test_offsets_point_at_the_bytes(tmp_path: Path) -> None:
+    for path in (make("tar", tmp_path), make("zip", tmp_path)):
+        content = path.read_bytes()
+        for member in list_members(path):
+            assert content[member.offset : member.offset + member.size] == FILES[member.name]
+    assert {member.offset for member in list_members(make("deflated", tmp_path))} == {-1}
+
+
+def test_a_gzip_tar_with_a_stored_index(tmp_path: Path) -> None:
+    path = make("tar.gz", tmp_path)
+    before = list_members(path)
+    index = write_gzip_index(path, spacing=1 << 16)
+    assert index.name == "pictures.tgz.gzidx"
+    first = index.read_bytes()
+    assert write_gzip_index(path, spacing=1 << 16).read_bytes() == first
+    assert list_members(path) == before
+    last = max(before, key=lambda member: member.offset)
+    assert ArchiveReader(tmp_path).read(path.name, *vars(last).values()) == FILES[last.name]
+
+
+def test_long_names_and_pax_headers(tmp_path: Path) -> None:
+    name = "/".join(["ünïcode" * 10] * 3) + "/x.jpg"
+    for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        with tarfile.open(tmp_path / "a.tar", "w", format=form) as tar:
+            info = tarfile.TarInfo("./" + name)
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+        (member,) = list_members(tmp_path / "a.tar")
+        assert member.name == "./" + name
+        assert ArchiveReader(tmp_path).read("a.tar", *vars(member).values()) == b"abc"
+
+
+def tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, size: int = 3) -> Path:
+    with tarfile.open(path, "w") as tar:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, "elsewhere.jpg"
+        info.size = size if kind == tarfile.REGTYPE else 0
+        tar.addfile(info, io.BytesIO(b"abc"[:size]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("/etc/x.jpg", tarfile.REGTYPE, "'/etc/x.jpg' has an absolute or foreign path"),
+        ("C:/x.jpg", tarfile.REGTYPE, "absolute or foreign"),
+        ("..\\x.jpg", tarfile.REGTYPE, "absolute or foreign"),
+        ("a/../../x.jpg", tarfile.REGTYPE, r"'a/\.\./\.\./x\.jpg' leads out of the archive"),
+        ("x\n.jpg", tarfile.REGTYPE, "control characters"),
+        ("x.jpg", tarfile.SYMTYPE, "member x.jpg is a link or a device"),
+        ("x.jpg", tarfile.LNKTYPE, "a link or a device"),
+        ("x.jpg", tarfile.CHRTYPE, "a link or a device"),
+        ("x.jpg", tarfile.FIFOTYPE, "a link or a device"),
+    ],
+)
+def test_hostile_tar_members_are_refused(name: str, kind: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=message) as caught:
+        list_members(tar_with(tmp_path / "bad.tar", name, kind))
+    assert "bad.tar" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_doubled_and_empty_members_are_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "bad.tar", "w") as tar:
+        for _ in range(2):
+            info = tarfile.TarInfo("x.jpg")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    with pytest.raises(SourceError, match=r"member x\.jpg occurs twice"):
+        list_members(tmp_path / "bad.tar")
+    with pytest.raises(SourceError, match=r"member x\.jpg has 0 bytes"):
+        list_members(tar_with(tmp_path / "empty.tar", "x.jpg", size=0))
+
+
+def test_absurd_sizes_are_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("x.jpg")
+    info.size = 1 << 40
+    (tmp_path / "bad.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(2048))
+    with pytest.raises(SourceError, match=r"member x\.jpg has 1099511627776 bytes"):
+        list_members(tmp_path / "bad.tar")
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, 1 << 35
+    (tmp_path / "bad.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(2048))
+    with pytest.raises(SourceError, match="a tar header claims 34359738368 bytes"):
+        list_members(tmp_path / "bad.tar")
+
+
+@pytest.mark.parametrize("kind", ["tar", "tar.gz", "zip"])
+def test_truncated_archives_are_refused(kind: str, tmp_path: Path) -> None:
+    path = make(kind, tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match=f"pictures.*{kind[-2:]}"):
+        list_members(path)
+
+
+def zip_with(path: Path, change, compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        info = zipfile.ZipInfo("x.jpg")
+        info.compress_type = compression
+        change(info)
+        archive.writestr(info, bytes(1 << 20))
+    return path
+
+
+def test_hostile_zip_members_are_refused(tmp_path: Path) -> None:
+    def link(info: zipfile.ZipInfo) -> None:
+        info.external_attr = 0o120777 << 16
+
+    def outside(info: zipfile.ZipInfo) -> None:
+        info.filename = "../x.jpg"
+
+    with pytest.raises(SourceError, match=r"member x\.jpg is a link"):
+        list_members(zip_with(tmp_path / "a.zip", link))
+    with pytest.raises(SourceError, match="leads out of the archive"):
+        list_members(zip_with(tmp_path / "b.zip", outside))
+    with pytest.raises(SourceError, match=r"member x\.jpg would grow \d+ times"):
+        list_members(zip_with(tmp_path / "c.zip", lambda info: None, zipfile.ZIP_DEFLATED))
+    with pytest.raises(SourceError, match="neither stored nor deflated"):
+        list_members(zip_with(tmp_path / "d.zip", lambda info: None, zipfile.ZIP_LZMA))
+
+
+def test_overlapping_and_encrypted_zip_members_are_refused(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "a.zip")
+    content = bytearray(path.read_bytes())
+    entries = [at for at in range(len(content)) if content[at : at + 4] == b"PK\x01\x02"]
+    images = [at for at in entries if content[at + 46 : at + 48] in (b"a/", b"b/") and content[at + 28] > 3]
+    content[images[1] + 42 : images[1] + 46] = content[images[0] + 42 : images[0] + 46]
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"overlap|damaged"):
+        list_members(path)
+    content = bytearray(write_zip(path).read_bytes())
+    content[images[0] + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match="is encrypted"):
+        list_members(path)
+
+
+def test_links_in_folders(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "pictures")
+    (folder / "again.jpg").symlink_to(folder / "a/000.jpg")
+    assert "again.jpg" in [member.name for member in list_members(folder)]
+    (tmp_path / "outside.jpg").write_bytes(b"abc")
+    (folder / "again.jpg").unlink()
+    (folder / "out.jpg").symlink_to(tmp_path / "outside.jpg")
+    with pytest.raises(SourceError, match=r"out\.jpg: a symbolic link that leaves"):
+        list_members(folder)
+    (folder / "out.jpg").unlink()
+    (folder / "nowhere.jpg").symlink_to("missing.jpg")
+    with pytest.raises(SourceError, match="leads nowhere"):
+        list_members(folder)
+    (folder / "nowhere.jpg").unlink()
+    (folder / "loop").symlink_to(folder)
+    with pytest.raises(SourceError, match="a folder may not be a symbolic link"):
+        list_members(folder)
+    (folder / "loop").unlink()
+    os.mkfifo(folder / "pipe.jpg")
+    with pytest.raises(SourceError, match="not a regular file"):
+        list_members(folder)
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.jpg")).write_bytes(b"x")
+    with pytest.raises(SourceError, match="not UTF-8") as caught:
+        list_members(tmp_path)
+    str(caught.value).encode()
+
+
+def test_reading_what_is_not_there(tmp_path: Path) -> None:
+    write_folder(tmp_path / "pictures")
+    path = make("deflated", tmp_path)
+    reader = ArchiveReader(tmp_path)
+    with pytest.raises(SourceError, match=r"missing\.tar: no such folder or archive"):
+        reader.read("missing.tar", "x.jpg", 0, 3)
+    with pytest.raises(ImageError, match=r"x\.jpg in pictures: no such file"):
+        reader.read("pictures", "x.jpg", -1, 3)
+    with pytest.raises(ImageError, match=r"x\.jpg in pictures\.zip: no such member"):
+        reader.read(path.name, "x.jpg", -1, 3)
+    with pytest.raises(ImageError, match="bytes found where 7 were expected"):
+        reader.read("pictures", "a/000.jpg", -1, 7)
+    with pytest.raises(SourceError, match="leads out"):
+        reader.read("pictures", "../secret.jpg", -1, 3)
+    (tmp_path / "text.tar").write_text("not an archive")
+    with pytest.raises(SourceError, match="neither a folder nor a tar"):
+        reader.read("text.tar", "x.jpg", 0, 3)
+
+
+@pytest.mark.parametrize("kind", ["tar", "tar.gz", "zip", "deflated"])
+@settings(max_examples=40, deadline=None)
+@given(
+    changes=st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8
+    ),
+    kept=st.floats(0.05, 1),
+)
+def test_damage_ends_in_a_cairn_error_or_is_harmless(kind: str, changes, kept, tmp_path_factory) -> None:
+    path = make(kind, tmp_path_factory.mktemp("fuzz"))
+    content = bytearray(path.read_bytes())
+    content = content[: int(len(content) * kept)]
+    for place, value in changes:
+        content[int(place * len(content))] = value
+    path.write_bytes(content)
+    try:
+        members = list_members(path)
+        reader = ArchiveReader(path.parent)
+        for member in members:
+            assert isinstance(member, Member)
+            assert len(reader.read(path.name, *vars(member).values())) == member.size
+    except CairnError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_zip64_claim_is_bounded(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "a.zip", zipfile.ZIP_DEFLATED)
+    content = bytearray(path.read_bytes())
+    entry = next(
+        at
+        for at in range(len(content))
+        if content[at : at + 4] == b"PK\x01\x02" and b"000.jpg" in content[at : at + 60]
+    )
+    content[entry + 24 : entry + 28] = struct.pack("<I", (1 << 32) - 2)
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match="has 4294967294 bytes"):
+        list_members(path)
