@@ -1,7 +1,7 @@
-"""AMES re-ranking from files to files: logits per pair once, every mix of them recomputed without the network.
+"""AMES re-ranking from files to files: logits per pair once, every mix recomputed without the network.
 
-`pairs.parquet` holds query_id, image_row, image_id, rank (of the first stage), global_score and logit, one row
-per pair of the united shortlists. `reranked.parquet` is the ranking without junk-awareness, what a deployed
+`pairs.parquet` holds query_id, image_row, image_id, rank (of the first stage), global_score and logit, one
+row per pair of the united shortlists. `reranked.parquet` is the ranking without junk-awareness, what a deployed
 system would return; `reranked-<setting>.parquet` the junk-aware ones, each to be scored in its setting only.
 """
 
@@ -46,7 +46,7 @@ def score_pairs(
     scratch: Path | None = None,
     key: str = "",
 ) -> list[Logits]:
-    """Logits of the united shortlists (every junk-aware setting and the unaware one) of size `k`, per query."""
+    """Logits per query for the united shortlists of size `k` of every junk-aware setting and the unaware."""
     settings = (*settings_of(relevance), UNAWARE)
     positions = [united_shortlist(query, relevance.get(query.query_id, {}), settings, k) for query in ranked]
     shortlists = [
@@ -78,8 +78,8 @@ def write_ames(
 ) -> None:
     """Write the pairs and one re-ranked file per setting into `directory`.
 
-    `earlier`: the slug of the stage whose list was re-ranked, where it was not the global search. `facts` (the
-    checkpoint's digest, lengths and the like) stand in each file's metadata.
+    `earlier`: the slug of the stage whose list was re-ranked, where it was not the global search. `facts`
+    (the checkpoint's digest, lengths and the like) stand in each file's metadata.
     """
     directory.mkdir(parents=True, exist_ok=True)
     write_pairs(directory / "pairs.parquet", ranked, logits, **facts)

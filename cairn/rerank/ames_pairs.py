@@ -1,11 +1,12 @@
 """AMES logits for the pairs of many shortlists: streamed, resumable, in memory that a batch bounds.
 
 Every gallery image is projected once, read in file order ahead of the network, into a scratch file of tokens.
-Each query's shortlist is then scored in batches of fixed size, by threads that compute on one core each: faster
-than one batch over all cores, and the logits do not depend on how many there are.
+Each query's shortlist is then scored in batches of fixed size, by threads that compute on one core each:
+faster than one batch over all cores, and the logits do not depend on how many there are.
 """
 
 import contextlib
+import copy
 import hashlib
 import itertools
 import json
@@ -57,7 +58,7 @@ class Shortlist:
 
 @dataclass(frozen=True)
 class PairOptions:
-    """What decides a logit's bits besides weights and descriptors. Lengths: descriptors used per side.
+    """What decides a logit's bits besides weights and descriptors; lengths are descriptors per image.
 
     `batch` pairs are computed together (None: 8 on a CPU, 256 on a GPU); `dtype` float32, float16 or bfloat16.
     """
@@ -98,7 +99,8 @@ def pair_logits(
     """
     options = options or PairOptions()
     _check_sources(network, queries, gallery, shortlists)
-    network = network.to(device=options.device, dtype=getattr(torch, options.dtype)).eval()
+    dtype = getattr(torch, options.dtype)
+    network = copy.deepcopy(network).to(device=options.device, dtype=dtype).eval()
     weights = state_digest(network)
     names = [_block_name(key, weights, options, shortlist) for shortlist in shortlists]
     found = [_read_block(scratch, name, s) for name, s in zip(names, shortlists, strict=True)]
@@ -115,8 +117,9 @@ def pair_logits(
             for part in track(done, "AMES", total=-(-total // options.pairs), unit="batches"):
                 block.append(part)
                 if number is not None and sum(map(len, block)) == len(shortlists[number].image_ids):
-                    found[number] = np.concatenate(block)
-                    _write_block(scratch, names[number], found[number])
+                    logits = np.concatenate(block)
+                    found[number] = logits
+                    _write_block(scratch, names[number], logits)
                     block, number = [], next(pending, None)
     return [np.empty(0, np.float32) if logits is None else logits for logits in found]
 
@@ -206,7 +209,7 @@ def checked_batch(
     if empty.any():
         name = names[int(np.argmax(empty))]
         raise InputError(
-            f"{source.path}: image {name}: every local descriptor is masked; it needs at least one to be matched"
+            f"{source.path}: image {name}: every local descriptor is masked; at least one is needed"
         )
     size = np.abs(local).max(axis=2, initial=0)
     broken = ~(np.isfinite(size) | padding).all(axis=1)
@@ -218,7 +221,7 @@ def checked_batch(
     if unwritten.any():
         name = names[int(np.argmax(unwritten))]
         raise ArtifactError(
-            f"{source.path}: image {name}: its local descriptors are all zero; extract them again"
+            f"{source.path}: image {name}: all its local descriptors are zero; extract it again"
         )
     return local, padding
 

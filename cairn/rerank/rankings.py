@@ -16,9 +16,9 @@ from cairn.store.tables import read_table, write_table
 def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
     """The queries of a `ranking.parquet` (or of an earlier stage's `reranked.parquet`), in the file's order.
 
-    Columns query_id, rank, image_row, image_id, score; each query's rows by ascending rank. `gallery_size`: the
-    number of gallery images, on which the ranks of images moved behind all others rest. Raises ArtifactError,
-    naming file and query, where ranks do not ascend or leave the gallery.
+    Columns query_id, rank, image_row, image_id, score; each query's rows by ascending rank. `gallery_size`:
+    the number of gallery images, from which ranks of images moved behind all others follow. Raises
+    ArtifactError, naming file and query, where ranks do not ascend or leave the gallery.
     """
     import pyarrow as pa
 
@@ -43,7 +43,7 @@ def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
         ranks = rank[start:stop]
         if np.any(np.diff(ranks) <= 0) or ranks[0] < 0 or ranks[-1] >= gallery_size:
             raise ArtifactError(
-                f"{path}: ranks of query {names[start]} do not ascend within a gallery of {gallery_size} images"
+                f"{path}: ranks of query {names[start]} do not ascend within {gallery_size} gallery images"
             )
         queries.append(
             RankedQuery(
@@ -70,8 +70,8 @@ def write_reranked(
 ) -> None:
     """Write `reranked.parquet`: the ranking's columns and `global_score`, each query's rows by new rank.
 
-    `extra` {column: one array [n] per query, in the order of the query's old rows} is carried along. The file's
-    metadata names the `stage` and holds the JSON of `facts`.
+    `extra` {column: one array [n] per query, in the order of the query's old rows} is carried along. The
+    file's metadata names the `stage` and holds the JSON of `facts`.
     """
     import pyarrow as pa
 

@@ -24,9 +24,10 @@ IGNORED: dict[str, tuple[str, ...]] = {
     "easy": ("junk", "hard"),
     "medium": ("junk",),
     "hard": ("junk", "easy"),
+    "all": ("junk",),
     UNAWARE: (),
 }
-"""For each setting the grades that are moved behind the ranking; a benchmark of one grade uses "medium"."""
+"""For each setting the grades that are moved behind the ranking; "all" is for benchmarks of one grade."""
 
 _SLUG = re.compile(r"(?P<name>[a-z0-9-]+?)-k(?P<k>\d+)-l(?P<l>[\d.]+)-t(?P<t>[\d.]+)(?P<unaware>-unaware)?")
 
@@ -94,6 +95,12 @@ class RankedQuery:
     def ignored(self, relevance: Mapping[str, str], setting: str) -> NDArray[np.bool_]:
         """[n] flags of the images that `setting` moves behind the ranking."""
         return np.isin(np.array(self.grades(relevance), dtype=object), IGNORED[setting])
+
+
+def settings_of(relevance: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """The junk-aware settings of a benchmark from its {query_id: {image_id: grade}}."""
+    graded = any(grade in ("easy", "hard") for images in relevance.values() for grade in images.values())
+    return ("easy", "medium", "hard") if graded else ("all",)
 
 
 @dataclass(frozen=True)
