@@ -1,8 +1,9 @@
 """AMES re-ranking from files to files: logits per pair once, every mix recomputed without the network.
 
 `pairs.parquet` holds query_id, image_row, image_id, rank (of the first stage), global_score and logit, one
-row per pair of the united shortlists. `reranked.parquet` is the ranking without junk-awareness, what a deployed
-system would return; `reranked-<setting>.parquet` the junk-aware ones, each to be scored in its setting only.
+row per pair of the united shortlists. `reranked.parquet` is the ranking without junk-awareness, what a
+deployed system would return; `reranked-<setting>.parquet` the junk-aware ones, each to be scored in its
+setting only.
 """
 
 import json

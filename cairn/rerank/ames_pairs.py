@@ -60,7 +60,8 @@ class Shortlist:
 class PairOptions:
     """What decides a logit's bits besides weights and descriptors; lengths are descriptors per image.
 
-    `batch` pairs are computed together (None: 8 on a CPU, 256 on a GPU); `dtype` float32, float16 or bfloat16.
+    `batch` pairs are computed together (None: 8 on a CPU, 256 on a GPU); `dtype` is float32, float16 or
+    bfloat16.
     """
 
     query_length: int = 600
@@ -198,7 +199,7 @@ def _score_all(
 def checked_batch(
     source: LocalSource, names: Sequence[str], length: int
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Descriptors float32 [n, length, dim] and padding [n, length]; an error where an image has none to match.
+    """Descriptors float32 [n, length, dim] and padding [n, length], checked.
 
     InputError for an image that is all padding or holds a value that is not finite, ArtifactError where its
     row was never written (zeros that are not marked as padding).
@@ -209,7 +210,7 @@ def checked_batch(
     if empty.any():
         name = names[int(np.argmax(empty))]
         raise InputError(
-            f"{source.path}: image {name}: every local descriptor is masked; at least one is needed"
+            f"{source.path}: image {name}: every local descriptor is masked; it needs at least one"
         )
     size = np.abs(local).max(axis=2, initial=0)
     broken = ~(np.isfinite(size) | padding).all(axis=1)

@@ -1,7 +1,7 @@
 """Ranking files in and re-ranked files out, query by query."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def write_reranked(
     queries: Sequence[RankedQuery],
     reranked: Iterable[RerankedQuery],
     stage: str,
-    extra: dict[str, Sequence[NDArray[Any]]] | None = None,
+    extra: Mapping[str, Sequence[NDArray[Any]]] | None = None,
     **facts: Any,
 ) -> None:
     """Write `reranked.parquet`: the ranking's columns and `global_score`, each query's rows by new rank.
