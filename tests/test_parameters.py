@@ -45,8 +45,16 @@ def test_defaults_are_filled_in(tmp_path: Path):
         ("{encoder: rootsift-vlad}", "{}", ["systems.vlad.encoder is missing"]),
         ("{encoder: rootsift-vlad}", "{encoder: 3}", ["systems.vlad.encoder = 3"]),
         ("encoder: rootsift-vlad", "encoder: rootsift-vlad, wrods: 3", ["systems.vlad.wrods", "allowed"]),
-        ("encoder: rootsift-vlad", "encoder: rootsift-vlad, rerank: {shortlist: -1}", ["rerank.shortlist", "-1"]),
-        ("encoder: rootsift-vlad", "encoder: rootsift-vlad, rerank: {methd: geometry}", ["rerank.methd", "method"]),
+        (
+            "encoder: rootsift-vlad",
+            "encoder: rootsift-vlad, rerank: {shortlist: -1}",
+            ["rerank.shortlist", "-1"],
+        ),
+        (
+            "encoder: rootsift-vlad",
+            "encoder: rootsift-vlad, rerank: {methd: geometry}",
+            ["rerank.methd", "method"],
+        ),
         ("encoder: rootsift-vlad", "encoder: rootsift-vlad, search: 5", ["systems.vlad.search = 5"]),
         ("adapter: toytown,", "adapter: toytwon,", ["benchmarks.toytown.adapter", "did you mean 'toytown'"]),
         ("training: toytown", "training: other", ["benchmarks.toytown.training", "'other'"]),
