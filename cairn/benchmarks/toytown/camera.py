@@ -29,7 +29,7 @@ class Difficulty:
 
 DIFFICULTIES = {
     "plain": Difficulty((0, 35), (0.65, 1.05), 0.10, (0, 2), 0.5),
-    "tough": Difficulty((22, 52), (0.48, 1.7), 0.22, (1, 3), 0.8),
+    "tough": Difficulty((20, 50), (0.48, 1.7), 0.20, (0, 3), 0.7),
     "extreme": Difficulty((42, 66), (0.30, 2.3), 0.40, (2, 4), 1.1),
 }
 
@@ -113,7 +113,9 @@ def _paste(image: np.ndarray, camera: Camera, layer: Layer, corner: np.ndarray, 
     """
     tall, wide = layer.texture.shape[:2]
     down = np.array([0, 1.0, 0])
-    pixels, depths = camera.project(corner + np.array([0 * down, wide * across, wide * across + tall * down, tall * down]))
+    pixels, depths = camera.project(
+        corner + np.array([0 * down, wide * across, wide * across + tall * down, tall * down])
+    )
     if depths.min() <= NEAR:
         return
     x0, y0 = np.maximum(np.floor(pixels.min(0)).astype(int) - 1, 0)

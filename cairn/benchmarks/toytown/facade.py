@@ -11,8 +11,8 @@ from cairn.benchmarks.toytown.randomness import generator_for
 from cairn.benchmarks.toytown.specification import WIDTH, Floor, Specification
 
 # Depths in texture pixels; negative is towards the street. A facade of 640 pixels stands for some 20 metres.
-RECESS_DEPTH = 9.0
-RELIEF_DEPTH = -15.0
+RECESS_DEPTH = 11.0
+RELIEF_DEPTH = -22.0
 BODY_DEPTH = 420  # how far a building reaches back from the street
 
 
@@ -83,7 +83,8 @@ def build(spec: Specification) -> Model:
     canvas.recess[:] = shaded(parts.wall_colour(spec.palette), 0.45)
     parts.paint_material(canvas.wall, spec, random)
     # Side walls are of the same stone, in the shade; they are taken before anything is painted on it.
-    side = cv2.convertScaleAbs(canvas.wall[top:, :BODY_DEPTH], alpha=0.68)
+    side = canvas.wall[top:, :BODY_DEPTH]
+    side = _scaled(side, 0.68 + np.float32(0.1) * parts.smooth_noise(side.shape[:2], 30, random))
     _paint_floors(canvas, spec, height, top, random)
     silhouette = _paint_top(canvas, spec, top)
     _paint_fittings(canvas, spec, height, random)
@@ -223,9 +224,7 @@ def _paint_mansard(canvas: _Canvas, spec: Specification, top: int, silhouette: n
     cv2.fillPoly(silhouette, [slope * [-1, 1] + [WIDTH - 1, 0]], 0)
 
 
-def _paint_fittings(
-    canvas: _Canvas, spec: Specification, height: int, random: np.random.Generator
-) -> None:
+def _paint_fittings(canvas: _Canvas, spec: Specification, height: int, random: np.random.Generator) -> None:
     """Poster, ornaments and sign."""
     if spec.poster is not None:
         design, place = spec.poster
@@ -273,7 +272,7 @@ def _weather(canvas: _Canvas, random: np.random.Generator) -> None:
 
 
 def _scaled(image: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return cv2.multiply(image, cv2.merge([gain, gain, gain]), dtype=cv2.CV_8U)
+    return cv2.multiply(np.ascontiguousarray(image), cv2.merge([gain, gain, gain]), dtype=cv2.CV_8U)
 
 
 def _assemble(canvas: _Canvas, silhouette: np.ndarray, side: np.ndarray, spec: Specification) -> Model:

@@ -142,7 +142,9 @@ def name_contaminated(seed: int, landmarks: list[Landmark], count: int) -> list[
     random = generator_for(seed, "contaminated classes")
     order = [landmarks[number] for number in random.permutation(len(landmarks))]
     shared = [landmark for landmark in order if landmark.ambiguous]
-    nicknamed = [landmark for landmark in order if landmark.aliases and landmark.aliases[0].startswith("The ")]
+    nicknamed = [
+        landmark for landmark in order if landmark.aliases and landmark.aliases[0].startswith("The ")
+    ]
     categories = []
     for number in range(count):
         naming = NAMINGS[number % len(NAMINGS)]

@@ -91,7 +91,7 @@ def _expose(image: np.ndarray, severity: float, random: np.random.Generator) -> 
     elif haze:
         tone = tone * 0.55 + random.uniform(0.25, 0.45)
     tone = np.clip(tone, 0, 1) ** np.exp(random.normal(0, 0.24 * severity))
-    tone = tone * np.exp(random.normal(0, 0.16 * severity)) * np.exp(random.normal(0, 0.045 * severity, 3))
+    tone = tone * np.exp(random.normal(0.1, 0.16 * severity)) * np.exp(random.normal(0, 0.045 * severity, 3))
     table = np.clip(tone * 255, 0, 255).astype(np.uint8)
     image = cv2.LUT(image, table[:, None, :])
     if night:
@@ -119,7 +119,10 @@ def _cast_shadow(image: np.ndarray, sky: np.ndarray, random: np.random.Generator
 
 def _stamp_date(image: np.ndarray, random: np.random.Generator) -> None:
     """Now and then a camera prints the date in the corner: detail that has nothing to do with the building."""
-    stamped, day, month, year = random.random() < 0.05, *(int(random.integers(1, top)) for top in (28, 12, 30))
+    stamped, day, month, year = (
+        random.random() < 0.05,
+        *(int(random.integers(1, top)) for top in (28, 12, 30)),
+    )
     if stamped:
         text = f"{day:2d} {month:2d} '{year:02d}"
         cv2.putText(image, text, (222, 230), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (40, 140, 250), 1, cv2.LINE_AA)

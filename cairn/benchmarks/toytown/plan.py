@@ -102,7 +102,10 @@ def _plan_landmarks(
     digits = max(2, len(str(settings.landmarks + settings.second_queries - 1)))
     for number, landmark in enumerate(landmarks):
         images = gallery.take(settings.views)
-        shots = [Shot(image, kind, view) for view, (image, kind) in enumerate(zip(images, difficulties, strict=True))]
+        shots = [
+            Shot(image, kind, view)
+            for view, (image, kind) in enumerate(zip(images, difficulties, strict=True))
+        ]
         if number in copied:
             shots.pop()  # the last view is not taken: it is a copy of an easier one
             copies.append((images[-1], images[int(random.integers(max(1, (settings.views - 1) // 2)))]))
@@ -122,7 +125,9 @@ def _plan_distractors(
     images = gallery.take(settings.distractors)
     originals = images[: settings.distractors - settings.distractor_duplicates]
     copies = images[len(originals) :]
-    chosen = generator_for(seed, "duplicates of distractors").choice(len(originals), len(copies), replace=False)
+    chosen = generator_for(seed, "duplicates of distractors").choice(
+        len(originals), len(copies), replace=False
+    )
     buildings, taken = [], 0
 
     def add(building_id: str, specification: Specification, difficulties: tuple[str, ...]) -> None:

@@ -44,7 +44,9 @@ def paint_background(
     image = _sky(random)
     far = 6000.0
     horizon = camera.project(
-        np.array([[camera.centre[0] - far, camera.centre[1], far], [camera.centre[0] + far, camera.centre[1], far]])
+        np.array(
+            [[camera.centre[0] - far, camera.centre[1], far], [camera.centre[0] + far, camera.centre[1], far]]
+        )
     )[0]
     (x0, y0), (x1, y1) = horizon
     slope = (y1 - y0) / (x1 - x0) if abs(x1 - x0) > 1e-6 else 0.0
@@ -77,7 +79,11 @@ def _far_roofs(image: np.ndarray, edge: np.ndarray, random: np.random.Generator)
         broad, high = int(random.integers(18, 60)), int(random.integers(12, 60))
         base = edge[0] + (edge[1] - edge[0]) * (x + broad / 2) / wide
         dark = haze * random.uniform(0.55, 0.85)
-        roof = [(x, base - high), (x + broad / 2, base - high - random.uniform(0, 18)), (x + broad, base - high)]
+        roof = [
+            (x, base - high),
+            (x + broad / 2, base - high - random.uniform(0, 18)),
+            (x + broad, base - high),
+        ]
         outline = np.array([(x, base + 2), *roof, (x + broad, base + 2)], np.int32)
         if base - high < tall:
             cv2.fillPoly(image, [outline], dark.tolist(), cv2.LINE_AA)
@@ -110,7 +116,9 @@ def place_occluders(
     `mask` (uint8, size of `image`) becomes 0 where they hide what is behind.
     """
     painters = (_tree, _tree, _car, _people, _people, _lamp, _scaffold, _poster_column)
-    spots = sorted(((random.uniform(0.42, 0.9), random.uniform(-0.1, 1.1)) for _ in range(count)), reverse=True)
+    spots = sorted(
+        ((random.uniform(0.42, 0.9), random.uniform(-0.1, 1.1)) for _ in range(count)), reverse=True
+    )
     ground_centre = np.array([camera.centre[0], height, camera.centre[2]])
     for nearness, along in spots:
         painter = painters[random.integers(len(painters))]
@@ -164,7 +172,9 @@ def _tree(image: np.ndarray, mask: np.ndarray, base: np.ndarray, unit: float, ra
         for offset in random.normal(0, 0.42 - 0.06 * layer, (34, 2)):
             radius = broad * unit * random.uniform(0.07, 0.24 - 0.06 * layer)
             spot = crown + offset * [broad * unit, broad * unit] + towards_light
-            paint = colour(hue + random.normal(0, 0.015), 0.55, value * brightness * random.uniform(0.85, 1.15))
+            paint = colour(
+                hue + random.normal(0, 0.015), 0.55, value * brightness * random.uniform(0.85, 1.15)
+            )
             _disc(image, mask, spot, radius, paint)
 
 
@@ -245,6 +255,10 @@ def _poster_column(image: np.ndarray, mask: np.ndarray, base: np.ndarray, unit: 
     else:
         size = (int(right - left), int(bottom - top))
         part = cv2.warpAffine(
-            print_, matrix, size, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE
+            print_,
+            matrix,
+            size,
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderMode=cv2.BORDER_REPLICATE,
         )
     image[top:bottom, left:right] = part

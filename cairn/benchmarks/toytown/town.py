@@ -135,7 +135,9 @@ def _take_photographs(
 def _use_one_thread() -> None:
     import cv2
 
-    cv2.setNumThreads(1)  # the processes are the parallelism; threads inside them only get in each other's way
+    cv2.setNumThreads(
+        1
+    )  # the processes are the parallelism; threads inside them only get in each other's way
 
 
 def _photograph_building(task: tuple[int, Building]) -> list[tuple[str, bytes, Any]]:
