@@ -176,7 +176,7 @@ def _paint_balcony(canvas: _Canvas, window: Opening, spec: Specification) -> Non
 
 
 def _paint_top(canvas: _Canvas, spec: Specification, top: int) -> np.ndarray:
-    """Cornice and what stands above it; returns the silhouette, uint8 (height, WIDTH), 0 where the sky shows."""
+    """Cornice and what stands above it; returns the silhouette, uint8 (height, WIDTH), 0 for the sky."""
     trim, dark = parts.trim_colour(spec.palette), colour(spec.palette.hue, 0.3, 0.2)
     silhouette = np.full(canvas.holes.shape, 255, np.uint8)
     for image, paint in ((canvas.relief, trim), (canvas.raised, 255)):

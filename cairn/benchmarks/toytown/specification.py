@@ -131,8 +131,8 @@ def look_alike(
 ) -> Specification:
     """Another building with about `share` of the parts of `model`.
 
-    With probability `same_palette` it also has the palette of `model`. Sign, stains and the state of its windows
-    are its own.
+    With probability `same_palette` it also has the palette of `model`. Sign, stains and the state of its
+    windows are its own.
     """
     random = generator_for("look-alike", *key)
     new = specify("look-alike", *key, sign=sign)
