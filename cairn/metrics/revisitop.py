@@ -1,6 +1,6 @@
 """Revisited Oxford and Paris: trapezoid AP with junk removed and mean precision at k, Easy, Medium, Hard.
 
-Definition (Radenović et al., "Revisiting Oxford and Paris", CVPR 2018, section 3.3; official code
+Definition (Radenović et al., "Revisiting Oxford and Paris", CVPR 2018; official code
 `revisitop/python/evaluate.py`, `compute_ap` and `compute_map`):
 
 - Setup Easy: positives = easy, junk = junk and hard. Medium: positives = easy and hard, junk = junk.
@@ -76,8 +76,11 @@ def positions_without_junk(
     positive: NDArray[np.bool_],
     junk: NDArray[np.bool_],
 ) -> tuple[Ints, Ints]:
-    """Query and position (from 0) of every positive in the ranking from which junk is taken out."""
-    position = rank - cumulative_within(query, junk)
+    """Query and position (from 0) of every positive in the ranking from which junk is taken out.
+
+    An image that is both keeps its place, since only junk before it counts.
+    """
+    position = rank - (cumulative_within(query, junk) - junk)
     return query[positive].astype(np.int64), position[positive].astype(np.int64)
 
 
