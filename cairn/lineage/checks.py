@@ -71,9 +71,8 @@ def check_sources(scope: Scope) -> Checked:
     """The users' own files against `dvc.lock`, and files that a `sources.json` pins against its checksums."""
     findings: list[Finding] = []
     notes: list[str] = []
-    for path in scope.externals:
+    for path, readers in scope.readers.items():
         content = scope.content[path]
-        readers = scope.readers(path)
         recorded = _recorded_for(scope, readers, path)
         if content.md5 is None:
             notes.append(f"source {path} is not on this machine: its hash cannot be recomputed")
@@ -90,7 +89,7 @@ def check_sources(scope: Scope) -> Checked:
                 expected = source.checksums.get(algorithm)
                 if file is None or expected is None or source.recorded_in == "dvc.lock":
                     continue
-                if algorithm == "md5" and source.location in scope.externals:
+                if algorithm == "md5" and source.location in scope.readers:
                     continue  # compared above
                 found = file_digest(file, algorithm)
                 if found != expected:
@@ -130,7 +129,7 @@ def check_code(scope: Scope) -> Checked:
         found = scope.content[path].md5
         if found != expected and found is not None:
             message = f"{path} is not the file that the stage code wrote"
-            names = scope.tainted(scope.users(path))
+            names = scope.tainted(scope.users[path])
             findings.append(Finding("changed", folder, path, expected, found, message, names))
     return findings, []
 
@@ -139,7 +138,7 @@ def code_notes(scope: Scope, changed_code: ChangedCode | None) -> list[str]:
     """Code that is not what made the artifacts any more: no mismatch, since they are what they were."""
     notes: list[str] = []
     for path, code in scope.codes.items():
-        users = ", ".join(scope.users(path))
+        users = ", ".join(scope.users[path])
         if not code.present:
             notes.append(f"{path} is not here: the code that made {users} cannot be compared (`dvc pull`)")
         elif not code.current:
