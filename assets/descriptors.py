@@ -16,10 +16,11 @@ def descriptors(job: Job) -> None:
 
     Queries are cropped to their box, gallery images never.
     """
-    from cairn.benchmarks.structure import read_ground_truth
     from cairn.cache import Cache
-    from cairn.images.manifest import read_manifest
     from cairn.systems import extract_descriptors
+
+    from cairn.benchmarks.structure import read_ground_truth
+    from cairn.images.manifest import read_manifest
 
     extract_descriptors(
         read_manifest(job.inputs["manifest"] / "manifest.parquet"),

@@ -13,10 +13,11 @@ from assets.step import Job, step
 )
 def local(job: Job) -> None:
     """Local features of the queries and the shortlisted images only: those of a whole large gallery would not fit."""
-    from cairn.benchmarks.structure import read_ground_truth
     from cairn.cache import Cache
-    from cairn.images.manifest import read_manifest
     from cairn.systems import extract_local
+
+    from cairn.benchmarks.structure import read_ground_truth
+    from cairn.images.manifest import read_manifest
 
     extract_local(
         job.inputs["ranking"],

@@ -14,8 +14,9 @@ from assets.step import Job, step
 def vocabulary(job: Job) -> None:
     """What the encoder learns from the training images (visual words, PCA); systems that learn nothing say so."""
     from cairn.cache import Cache
-    from cairn.images.manifest import read_manifest
     from cairn.systems import learn_vocabulary
+
+    from cairn.images.manifest import read_manifest
 
     learn_vocabulary(
         read_manifest(job.inputs["training"] / "training.parquet"),
