@@ -501,3 +501,21 @@ def test_the_command_prints_one_line_and_exits(tmp_path):
     assert result.exit_code == 0 and "micro-ap" in result.stdout and "100.00" in result.stdout
     result = runner.invoke(app, ["revisitop", "--gnd", "x.pkl"])
     assert isinstance(result.exception, InputError | UsageError)
+
+
+def test_progress_goes_to_standard_error(tmp_path, monkeypatch, capsys):
+    folder = write(tmp_path, "disc21")
+    rows = "".join(f"Q1,R{i},0.5\n" for i in range(200_000))
+    (folder / "predictions.csv").write_text("query_id,reference_id,score\n" + rows)
+    monkeypatch.setenv("CAIRN_PROGRESS", "1")
+    arguments = [
+        "disc21",
+        "--predictions",
+        folder / "predictions.csv",
+        "--ground-truth",
+        folder / "truth.csv",
+    ]
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["protocol"] == "disc21"
+    assert "reading predictions.csv" in result.stderr
