@@ -119,7 +119,7 @@ def test_homographies_and_projection_agree(kind, number, x, y, depth):
     if depths[0] > NEAR:
         assert np.allclose(pixels[0], [u / w, v / w], atol=1e-6)
     assert camera.centre[1] < 400, "the camera stands above the ground"
-    low, high = DIFFICULTIES[kind].obliquity
+    low, _ = DIFFICULTIES[kind].obliquity
     assert camera.obliquity > low - 1e-6
 
 
