@@ -8,7 +8,7 @@ from cairn.errors import InputError
 from cairn.metrics import micro_ap
 from cairn.metrics.ragged import Floats, Ints, divide
 from cairn.metrics.result import PerQuery, Row, ScoredRun, existing
-from cairn.scoring.files import encode, first_repeat, number_column, read_table
+from cairn.scoring.files import encode, first_repeat, number_column, read_table, unfinished
 
 
 def read_truth(path: Path) -> tuple[list[str], dict[tuple[str, str], int], bool]:
@@ -96,7 +96,7 @@ def score(predictions: Path, ground_truth: Path) -> ScoredRun:
         "threshold@p90": threshold,
     }
     rows = [*(Row("all", name, existing(v), n_queries) for name, v in pooled.items()), *rows]
-    warnings = []
+    warnings = unfinished(predictions, ground_truth)
     if n_queries > len(queries):
         warnings.append(
             f"{n_queries - len(queries):,} queries with predictions are not in the ground truth, which lists "

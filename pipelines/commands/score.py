@@ -198,7 +198,10 @@ def _show(run: "ScoredRun", as_json: bool, per_query: bool) -> None:
 
     from cairn.scoring.show import rich_table
 
-    Console().print(rich_table(run))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 400  # a file or a pipe has no edge to break lines at
+    console.print(rich_table(run))
 
 
 def main() -> None:
