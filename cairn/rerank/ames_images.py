@@ -40,8 +40,11 @@ class Selected:
 
 
 def prepare_image(
-    image: NDArray[np.uint8], image_id: str, box: Box | None = None, longest: int = LONGEST, patch: int =
-    PATCH
+    image: NDArray[np.uint8],
+    image_id: str,
+    box: Box | None = None,
+    longest: int = LONGEST,
+    patch: int = PATCH,
 ) -> NDArray[np.float32]:
     """The encoder's input [3, height, width], float32, channels red, green, blue, sides multiples of `patch`.
 
@@ -73,7 +76,8 @@ def crop(image: NDArray[np.uint8], image_id: str, box: Box) -> NDArray[np.uint8]
     cut = image[y1:y2, x1:x2]
     if 0 in cut.shape:
         raise ImageError(
-            f"image {image_id}: the query box {tuple(box)} covers no pixel of {image.shape[1]} x {image.shape[0]}"
+            f"image {image_id}: the query box {tuple(box)} covers no pixel of "
+            f"{image.shape[1]} x {image.shape[0]}"
         )
     return cut
 
@@ -127,8 +131,9 @@ def select_descriptors(
     return Selected(grid_positions(height, width, patch)[order], weights[order], descriptors[order])
 
 
-def positions_in_image(positions: NDArray[np.float32], box: Box, width: int, height: int) ->
-NDArray[np.float32]:
+def positions_in_image(
+    positions: NDArray[np.float32], box: Box, width: int, height: int
+) -> NDArray[np.float32]:
     """Positions [n, 2] in a query's crop as row / height and column / width of the whole image."""
     x1, y1, x2, y2 = box
     start = np.array([y1 / height, x1 / width])
