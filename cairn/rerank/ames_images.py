@@ -59,14 +59,13 @@ def prepare_image(
     if box is not None:
         image = crop(image, image_id, box)
     factor_x, factor_y = (_quantised(side, scale, patch) for side in (image.shape[1], image.shape[0]))
+    resized: Any = image
     if factor_x < 1 or factor_y < 1:
-        image = cv2.resize(image, (0, 0), fx=factor_x, fy=factor_y, interpolation=cv2.INTER_AREA)  # type:
-        ignore[assignment]
+        resized = cv2.resize(image, (0, 0), fx=factor_x, fy=factor_y, interpolation=cv2.INTER_AREA)
     elif factor_x > 1 or factor_y > 1:
-        image = cv2.resize(image, (0, 0), fx=factor_x, fy=factor_y, interpolation=cv2.INTER_LINEAR)  # type:
-        ignore[assignment]
-    pixels = image.astype(np.float32) / np.float32(255)
-    pixels = (pixels - np.float32(MEAN_BGR)) / np.float32(DEVIATION_BGR)
+        resized = cv2.resize(image, (0, 0), fx=factor_x, fy=factor_y, interpolation=cv2.INTER_LINEAR)
+    pixels = resized.astype(np.float32) / np.float32(255)
+    pixels = (pixels - np.array(MEAN_BGR, np.float32)) / np.array(DEVIATION_BGR, np.float32)
     return np.ascontiguousarray(pixels[:, :, ::-1].transpose(2, 0, 1), dtype=np.float32)
 
 
