@@ -123,7 +123,7 @@ def _revisitop(rows: RankedRows) -> Iterator[PerQuery]:
 
 
 def _distinct(per_query: list[PerQuery]) -> list[PerQuery]:
-    """Each slice and metric once: `revisitop` with one grade gives `all`, as `mp@5` and `map` asked for do."""
+    """Each slice and metric once: `revisitop` with one grade gives `all`, as `mp@5` and `map` do."""
     kept: dict[tuple[str, str], PerQuery] = {}
     for each in per_query:
         first = kept.setdefault((each.slice, each.metric), each)

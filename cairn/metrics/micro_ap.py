@@ -1,6 +1,6 @@
 """Copy detection (DISC21): micro-AP over all predictions at once, recall at a precision, recall at a rank.
 
-Definition (Douze et al., "The 2021 Image Similarity Dataset and Challenge", 2021, section 4; official code
+Definition (Douze et al., "The 2021 Image Similarity Dataset and Challenge", 2021; official code
 `isc2021/isc/metrics.py`, `precision_recall`, `average_precision`, `find_operating_point`, `find_tp_ranks`):
 
 - All predictions (query, reference, score) of all queries are put in one order: score descending, and among
@@ -22,7 +22,7 @@ from cairn.metrics.ragged import Bools, Floats, Ints
 
 PRECISION = 0.9
 LIMIT = 500_000
-"""The largest number of predictions the challenge admits (section 4)."""
+"""The largest number of predictions the challenge admits."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ All take what `revisitop.positions_without_junk` gives: `owner` [n] (query of ea
 [queries] fractions in 0-1, NaN for a query without positives: it is left out of the mean.
 
 Definitions (Manning, Raghavan and Schütze, "Introduction to Information Retrieval", 2008, chapter 8; for AP@k
-Weyand et al., "Google Landmarks Dataset v2", CVPR 2020, section 4.2; for nDCG Järvelin and Kekäläinen, 2002,
+Weyand et al., "Google Landmarks Dataset v2", CVPR 2020; for nDCG Järvelin and Kekäläinen, 2002,
 gain 0 or 1 and discount 1/log2(position + 2); for the hit rate Arandjelović et al., "NetVLAD", CVPR 2016,
 where place recognition calls it recall@N).
 """

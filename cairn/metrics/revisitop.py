@@ -1,6 +1,6 @@
 """Revisited Oxford and Paris: trapezoid AP with junk removed and mean precision at k, Easy, Medium, Hard.
 
-Definition (Radenović et al., "Revisiting Oxford and Paris", CVPR 2018, section 3.3; official code
+Definition (Radenović et al., "Revisiting Oxford and Paris", CVPR 2018; official code
 `revisitop/python/evaluate.py`, `compute_ap` and `compute_map`):
 
 - Setup Easy: positives = easy, junk = junk and hard. Medium: positives = easy and hard, junk = junk.
