@@ -173,7 +173,9 @@ def test_not_found_is_said_at_once(server, target):
     assert len(server.log) == 1
 
 
-@pytest.mark.parametrize("status, word", [(401, "login"), (403, "not permitted"), (410, "gone"), (418, "HTTP 418")])
+@pytest.mark.parametrize(
+    "status, word", [(401, "login"), (403, "not permitted"), (410, "gone"), (418, "HTTP 418")]
+)
 def test_refusals_are_explained(server, target, status, word):
     with pytest.raises(SourceError, match=word):
         fetch_file(server.put("a.tar", DATA, statuses=[status]), target, policy=FAST)
