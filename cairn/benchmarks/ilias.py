@@ -40,7 +40,7 @@ class Parameters(PublishedParameters):
     distractors: Literal["mini", "yfcc100m", "none"] = Field(
         "mini", description="mini-ILIAS (5M images), all of YFCC100M (6.3 TB), or positives alone"
     )
-    shards: int | None = Field(None, ge=1, description="take only the first shards of YFCC100M")
+    shards: int | None = Field(default=None, ge=1, description="take only the first shards of YFCC100M")
 
 
 def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:

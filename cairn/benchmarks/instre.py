@@ -43,7 +43,7 @@ class Parameters(PublishedParameters):
     distractors: Literal["none", "mini", "yfcc100m"] = Field(
         "none", description="add the distractors of mini-ILIAS or ILIAS to the gallery"
     )
-    shards: int | None = Field(None, ge=1, description="take only the first shards of YFCC100M")
+    shards: int | None = Field(default=None, ge=1, description="take only the first shards of YFCC100M")
 
 
 def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:

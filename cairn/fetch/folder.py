@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,22 +62,23 @@ def fetch_sources(
     """Bring `sources` (or only the truth, or only the images) into `folder`, in their order.
 
     What is there with the size and date remembered in `fetched.json` is kept without being read again. In
-    `directory` files already at hand are looked for (as `name`, as the name's last part, or as the folder
-    `unpacked`) and linked; nothing is downloaded then. `mirror` replaces where downloads come from (see
-    `addresses.resolve`), not what they must be. `shards` limits a Listing. A file without any published
-    checksum is compared with what was fetched first. Gzip tars get their seek index beside them.
+    `directory` files already at hand are looked for (as `name`, as the name's last part, also in the folder
+    `unpacked`, or as that folder itself) and linked; nothing is downloaded then. `mirror` (else CAIRN_MIRROR)
+    replaces where downloads come from (see `addresses.resolve`), not what they must be. `shards` limits a
+    Listing. A file without any published checksum is compared with what was fetched first. Gzip tars get
+    their seek index beside them.
 
     Raises SourceError for the first file that is missing or wrong; what is already there stays.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     record = _Record(folder / RECORD)
-    getter = _Getter(folder, record, directory, mirror, policy or Policy())
+    getter = _Getter(folder, record, directory, mirror or os.environ.get("CAIRN_MIRROR"), policy or Policy())
     wanted: list[Source] = []
     for entry in sources:
         if only is None or entry.kind == only:
             wanted += [entry] if isinstance(entry, Source) else getter.listed(entry, shards)
-    missing = [source for source in wanted if not getter.is_here(source)]
+    missing = getter.plan(wanted)
     sizes = [source.size for source in missing]
     known = sum(size for size in sizes if size) if all(sizes) else None
     with download_bars(len(missing), known) as advance:
@@ -158,8 +160,14 @@ class _Getter:
             folder, record, directory, mirror, policy,
         )  # fmt: skip
         self._texts: dict[str, str] = {}
+        self._bases: Counter[str] = Counter()
 
-    def is_here(self, source: Source) -> bool:
+    def plan(self, sources: Sequence[Source]) -> list[Source]:
+        """Those of `sources` that are not here yet."""
+        self._bases.update(source.name.rsplit("/", 1)[-1] for source in sources)
+        return [source for source in sources if not self._is_here(source)]
+
+    def _is_here(self, source: Source) -> bool:
         path = self.folder / source.name
         return self.directory is not None or path.exists() or self._unpacked(source) is not None
 
@@ -186,7 +194,7 @@ class _Getter:
 
     def get(self, source: Source, advance: Any, found: Mapping[Path, Fetched]) -> Fetched:
         path = self.folder / source.name
-        if self.directory is not None and not path.exists() and self._unpacked(source) is None:
+        if self.directory is not None:
             self._link(source)
         unpacked = self._unpacked(source)
         if unpacked is not None and not path.exists():
@@ -204,7 +212,14 @@ class _Getter:
             )
         headers = {} if self.mirror else hub_headers(source.url or "")
         got = fetch_file(
-            address, path, **expected, size=source.size, policy=self.policy, headers=headers, advance=advance
+            address,
+            path,
+            sha256=expected.get("sha256"),
+            md5=expected.get("md5"),
+            size=source.size,
+            policy=self.policy,
+            headers=headers,
+            advance=advance,
         )
         fetched = Fetched(source, path, got.size, got.sha256, got.md5, checked_by)
         self.record.add(fetched)
@@ -267,18 +282,29 @@ class _Getter:
         return path if path.is_file() else None
 
     def _link(self, source: Source) -> None:
+        """Link what `directory` has in the place of the source, unless it was downloaded (then it is no link)."""
         assert self.directory is not None
-        choices = [
-            (self.directory / name, source.name) for name in (source.name, source.name.rsplit("/", 1)[-1])
+        places = [
+            self.folder / name
+            for name in (source.name, source.unpacked)
+            if name and (self.folder / name).exists()
         ]
+        if any(not place.is_symlink() for place in places):
+            return
+        base = source.name.rsplit("/", 1)[-1]
+        files = [source.name, *([f"{source.unpacked}/{base}"] if source.unpacked else []), base]
+        if self._bases[base] > 1:  # images_000.tar of which set?
+            files.remove(base)
+        choices = [(self.directory / file, source.name) for file in dict.fromkeys(files)]
         if source.unpacked:
             choices.append((self.directory / source.unpacked, source.unpacked))
         for target, name in choices:
             if target.exists():
                 link = self.folder / name
                 link.parent.mkdir(parents=True, exist_ok=True)
-                link.unlink(missing_ok=True)  # a link whose target is gone
-                link.symlink_to(target.absolute())
+                if not link.is_symlink() or link.readlink() != target.absolute():
+                    link.unlink(missing_ok=True)  # of another directory, or whose target is gone
+                    link.symlink_to(target.absolute())
                 return
         looked = ", ".join(dict.fromkeys(str(target.relative_to(self.directory)) for target, _ in choices))
         raise SourceError(f"directory {self.directory} has none of: {looked}")

@@ -31,9 +31,9 @@ class Source(BaseModel):
     licence: str
     role: str | None = None
     url: str | None = None
-    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    md5: str | None = Field(None, pattern=r"^[0-9a-f]{32}$")
-    size: int | None = Field(None, gt=0)
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    md5: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
+    size: int | None = Field(default=None, gt=0)
     checksums: str | None = None
     unpacked: str | None = None
     obtain: str | None = None
@@ -86,6 +86,13 @@ def read_sources(path: Path, parts: Iterable[str]) -> list[Source | Listing]:
                 names.add(each.name)
             if each.part in wanted:
                 found.append(each)
+    # An unpacked folder that holds downloads could not be told from one that stands for them.
+    folders = {each.unpacked for each in found if each.unpacked}
+    for each in found:
+        if isinstance(each, Source) and any(each.name.startswith(f"{folder}/") for folder in folders):
+            raise SourceError(
+                f"{path.name}: {each.name} lies in a folder that stands for an unpacked archive"
+            )
     if unknown := sorted(wanted - known):
         close = difflib.get_close_matches(unknown[0], sorted(known), n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""

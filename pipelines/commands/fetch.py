@@ -70,4 +70,8 @@ def _print(answer: dict[str, Any]) -> None:
         checked = "verified" if file["verified"] else f"unverified ({file['checked_by']})"
         print(f"{file['path']}  {file['size']:,} bytes  sha256 {file['sha256'][:12]}…  {checked}")
     unverified = sum(not file["verified"] for file in answer["files"])
-    print(f"{len(answer['files'])} files in {answer['folder']}, {unverified} without a published checksum")
+    count = len(answer["files"])
+    print(
+        f"{count} file{'' if count == 1 else 's'} in {answer['folder']}, "
+        f"{unverified} without a published checksum"
+    )

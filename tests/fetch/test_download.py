@@ -285,7 +285,7 @@ def test_a_disk_that_fills_up_keeps_what_came(server, target, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", limited)
-        with pytest.raises(SourceError, match="the disk is full; what came is kept in .*.part"):
+        with pytest.raises(SourceError, match=r"the disk is full; what came is kept in .*\.part"):
             fetch_file(url, target, sha256=SHA256, policy=FAST)
     assert target.with_name(target.name + PART_SUFFIX).stat().st_size == 2_000_000
     assert fetch_file(url, target, sha256=SHA256, policy=FAST).size == len(DATA)

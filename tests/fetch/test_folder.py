@@ -58,7 +58,7 @@ def test_an_unpinned_file_must_stay_what_it_was(server, tmp_path):
     fetch_sources(sources, tmp_path / "d", policy=FAST)
     (tmp_path / "d" / "a.csv").unlink()
     server.put("a.csv", b"changed", etag='"2"')
-    with pytest.raises(SourceError, match="a.csv: expected sha256"):
+    with pytest.raises(SourceError, match=r"a\.csv: expected sha256"):
         fetch_sources(sources, tmp_path / "d", policy=FAST)
 
 
@@ -76,7 +76,7 @@ def test_a_touched_file_is_hashed_again(server, tmp_path):
 def test_a_damaged_record_is_one_line(server, tmp_path, damage):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / RECORD).write_text(damage)
-    with pytest.raises(SourceError, match=f"{RECORD}: damaged"):
+    with pytest.raises(SourceError, match=r"fetched\.json: damaged"):
         fetch_sources([source("a.csv", url=server.put("a.csv", b"truth"))], tmp_path / "d", policy=FAST)
 
 
@@ -170,7 +170,7 @@ def test_a_directory_with_the_files_is_linked_and_nothing_is_downloaded(server, 
     other = tmp_path / "other"
     other.mkdir()
     (other / "a.csv").write_bytes(b"truth")
-    with pytest.raises(SourceError, match=f"directory {other} has none of: b.tar, jpg"):
+    with pytest.raises(SourceError, match=f"directory {other} has none of: b.tar, jpg/b.tar, jpg"):
         fetch_sources(sources, tmp_path / "d", directory=other, policy=FAST)
     assert (tmp_path / "d" / "x" / "a.csv").resolve() == other / "a.csv"
 
