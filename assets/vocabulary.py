@@ -13,6 +13,17 @@ from assets.step import Job, step
 )
 def vocabulary(job: Job) -> None:
     """What the encoder learns from the training images (visual words, PCA); systems that learn nothing say so."""
+    from cairn.cache import Cache
     from cairn.systems import learn_vocabulary
 
-    learn_vocabulary(job)
+    from cairn.images.manifest import read_manifest
+
+    learn_vocabulary(
+        read_manifest(job.inputs["training"] / "training.parquet"),
+        job.root,
+        job.parameters["encoder"],
+        job.parameters["learning"],
+        job.output,
+        cache=Cache.of(job.root),
+        code=job.features,
+    )

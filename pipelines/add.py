@@ -21,7 +21,7 @@ def add_folder(
 
     Nothing is written where anything is wrong. Raises `ParameterError` for names, `InputError` for files.
     """
-    from cairn.benchmarks.folder import read_folder_benchmark
+    from cairn.benchmarks.folder import folder_notes, read_folder_benchmark
 
     identifier(name, "cairn add")
     parameters = load_parameters(root / PARAMETERS)
@@ -37,11 +37,11 @@ def add_folder(
             raise ParameterError(
                 f"--system {system}: not in params.yaml; there are: {', '.join(parameters.systems)}"
             )
-    if not images.is_dir():
-        raise InputError(f"--images {images}: a folder of images is expected there")
+    if not images.exists():
+        raise InputError(f"--images {images}: there is no such folder (or tar or zip file)")
     if not truth.is_file():
         raise InputError(f"--truth {truth}: a CSV file is expected there")
-    entries, found = read_folder_benchmark(images, truth)
+    entries, found = read_folder_benchmark(Path(_relative(root, images)), Path(_relative(root, truth)), root)
     metric = metric or _metric_for(found)
     check_metric(metric, "--metric")
     chosen = systems or list(parameters.systems)
@@ -59,6 +59,8 @@ def add_folder(
     _write(root / PARAMETERS, name, entry, runs)
     write_pipeline(root, load_parameters(root / PARAMETERS))
     say(f"{name}: {len(entries):,} images, {len(found.queries):,} queries, scored by {metric}")
+    for note in folder_notes(entries, found):
+        say(f"{name}: {note}")
     if training != name:
         say(f"{name} has no training images of its own: what a system learns, it learns from {training}'s")
     say(f"next: cairn run {name}")

@@ -1,7 +1,7 @@
 """Adapter `folder`: a user's own images and one CSV, read where they lie."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cairn.benchmarks.folder import read_folder_benchmark
 from cairn.benchmarks.structure import GroundTruth
 from cairn.files import file_digest, write_json
+from cairn.images.manifest import Entry
 
 EXTERNAL = ("images", "truth")
 METRIC = "map"
@@ -22,62 +23,54 @@ ABOUT: Mapping[str, Any] = {
 
 
 class Parameters(BaseModel):
-    """Keys of a folder benchmark in `params.yaml`."""
+    """Keys of a folder benchmark in `params.yaml`; paths are relative to the project, or absolute."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    images: str = Field(
-        min_length=1, description="folder with the images, relative to the project or absolute"
-    )
-    truth: str = Field(
-        min_length=1, description="CSV with query,image,relevance[,x1,y1,x2,y2][,split][,text]"
-    )
+    images: str = Field(min_length=1, description="folder (or tar or zip) with the images")
+    truth: str = Field(min_length=1, description="CSV: query,image,relevance[,x1,y1,x2,y2][,split][,text]")
 
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
-    """Check the folder and the CSV, and record what they hash to.
+    """Check the images and the CSV against each other, and record what they hash to.
 
-    The folder's checksum is the SHA-256 over the lines `sha256  relative path` of its images, sorted by path:
-    what `sha256sum` prints for each of them. Raises `InputError` where the two do not fit each other.
+    Raises `InputError` where the two do not fit each other.
     """
+    entries, _ = _read(settings, root)
     images, truth = root / settings["images"], root / settings["truth"]
-    entries, _ = read_folder_benchmark(images, truth)
-    total, size = hashlib.sha256(), 0
-    for entry in sorted(entries, key=lambda entry: entry.member):
-        path = images / entry.member
-        size += path.stat().st_size
-        total.update(f"{file_digest(path)}  {entry.member}\n".encode())
+    checksum = _folder_checksum(images, entries) if images.is_dir() else _file_checksum(images)
+    own = {"licence": "the user's own", "synthetic": False}
     sources = [
-        {
-            "name": "images",
-            "path": settings["images"],
-            "files": len(entries),
-            "size": size,
-            "sha256": total.hexdigest(),
-            "sha256_of": "lines 'sha256  relative path' of the images, sorted by path",
-            "licence": "the user's own",
-            "synthetic": False,
-        },
-        {
-            "name": "truth",
-            "path": settings["truth"],
-            "size": truth.stat().st_size,
-            "sha256": file_digest(truth),
-            "licence": "the user's own",
-            "synthetic": False,
-        },
+        {"name": "images", "path": settings["images"], **own, **checksum},
+        {"name": "truth", "path": settings["truth"], **own, **_file_checksum(truth)},
     ]
     write_json(output / "sources.json", {"sources": sources})
 
 
-def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
-    """Entries for the manifest: every image of the folder, with its role."""
-    entries, _ = read_folder_benchmark(
-        root / settings["images"], root / settings["truth"], settings["images"]
-    )
-    return entries
+def images(settings: Mapping[str, Any], root: Path, sources: Path) -> list[Entry]:
+    """Entries for the manifest: every image, with its role."""
+    return _read(settings, root)[0]
 
 
 def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
     """Queries and relevance from the CSV."""
-    return read_folder_benchmark(root / settings["images"], root / settings["truth"])[1]
+    return _read(settings, root)[1]
+
+
+def _read(settings: Mapping[str, Any], root: Path) -> tuple[list[Entry], GroundTruth]:
+    return read_folder_benchmark(Path(settings["images"]), Path(settings["truth"]), root)
+
+
+def _folder_checksum(folder: Path, entries: Sequence[Entry]) -> dict[str, Any]:
+    """SHA-256 of what `sha256sum` prints for the images sorted by path, with their number and bytes."""
+    total, size = hashlib.sha256(), 0
+    for entry in sorted(entries, key=lambda entry: entry.member):
+        path = folder / entry.member
+        size += path.stat().st_size
+        total.update(f"{file_digest(path)}  {entry.member}\n".encode())
+    explained = "of the lines `sha256  relative path` of the images, sorted by path"
+    return {"files": len(entries), "size": size, "sha256": total.hexdigest(), "sha256_of": explained}
+
+
+def _file_checksum(path: Path) -> dict[str, Any]:
+    return {"size": path.stat().st_size, "sha256": file_digest(path)}

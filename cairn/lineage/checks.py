@@ -71,9 +71,8 @@ def check_sources(scope: Scope) -> Checked:
     """The users' own files against `dvc.lock`, and files that a `sources.json` pins against its checksums."""
     findings: list[Finding] = []
     notes: list[str] = []
-    for path in scope.externals:
+    for path, readers in scope.readers.items():
         content = scope.content[path]
-        readers = scope.readers(path)
         recorded = _recorded_for(scope, readers, path)
         if content.md5 is None:
             notes.append(f"source {path} is not on this machine: its hash cannot be recomputed")
@@ -90,7 +89,7 @@ def check_sources(scope: Scope) -> Checked:
                 expected = source.checksums.get(algorithm)
                 if file is None or expected is None or source.recorded_in == "dvc.lock":
                     continue
-                if algorithm == "md5" and source.location in scope.externals:
+                if algorithm == "md5" and source.location in scope.readers:
                     continue  # compared above
                 found = file_digest(file, algorithm)
                 if found != expected:
@@ -130,7 +129,7 @@ def check_code(scope: Scope) -> Checked:
         found = scope.content[path].md5
         if found != expected and found is not None:
             message = f"{path} is not the file that the stage code wrote"
-            names = scope.tainted(scope.users(path))
+            names = scope.tainted(scope.users[path])
             findings.append(Finding("changed", folder, path, expected, found, message, names))
     return findings, []
 
@@ -139,7 +138,7 @@ def code_notes(scope: Scope, changed_code: ChangedCode | None) -> list[str]:
     """Code that is not what made the artifacts any more: no mismatch, since they are what they were."""
     notes: list[str] = []
     for path, code in scope.codes.items():
-        users = ", ".join(scope.users(path))
+        users = ", ".join(scope.users[path])
         if not code.present:
             notes.append(f"{path} is not here: the code that made {users} cannot be compared (`dvc pull`)")
         elif not code.current:
@@ -183,38 +182,35 @@ def _differences(
     if content.md5 is None:
         message = f"{path} is missing (`dvc pull` fetches it, `cairn run` makes it)"
         return [Finding(kind or "missing", path, None, recorded, None, message, numbers)]
+    listing = recorded_files(scope.root, recorded)
+    if listing is None and not content.unreadable:
+        single = "" in content.files
+        which = "" if single else "; which file in it cannot be told, DVC's cache lacks the listing"
+        message = f"{path} differs from dvc.lock{which}"
+        file = path if single else None
+        return [Finding(kind or "changed", path, file, recorded, content.md5, message, numbers)]
     found: list[Finding] = []
     for file, reason in sorted(content.unreadable.items()):
         full = f"{path}/{file}" if file else path
         message = f"{full} cannot be read: {reason}"
         found.append(Finding("unreadable", path, full, None, None, message, numbers))
-    listing = recorded_files(scope.root, recorded)
-    if listing is None and not found:
-        single = "" in content.files
-        where = (
-            path
-            if single
-            else f"{path} (a directory; which file cannot be told: DVC's cache lacks its listing)"
-        )
-        message = f"{where} differs from dvc.lock"
-        file = path if single else None
-        return [Finding(kind or "changed", path, file, recorded, content.md5, message, numbers)]
-    for file in sorted({*(listing or {}), *content.files} - set(content.unreadable)):
-        expected, actual = (listing or {}).get(file), content.files.get(file)
-        if listing is None or expected == actual:
-            continue
-        full = f"{path}/{file}"
-        if actual is None:
-            found.append(
-                Finding(kind or "missing", path, full, expected, None, f"{full} is missing", numbers)
-            )
-        elif expected is None:
-            message = f"{full} was not there when {path} was made"
-            found.append(Finding(kind or "unexpected", path, full, None, actual, message, numbers))
-        else:
-            message = f"{full} differs from what was recorded"
-            found.append(Finding(kind or "changed", path, full, expected, actual, message, numbers))
+    if listing is not None:
+        for file in sorted({*listing, *content.files} - set(content.unreadable)):
+            expected, actual = listing.get(file), content.files.get(file)
+            if expected != actual:
+                what, message = _difference(f"{path}/{file}", path, expected, actual)
+                found.append(
+                    Finding(kind or what, path, f"{path}/{file}", expected, actual, message, numbers)
+                )
     return found
+
+
+def _difference(file: str, artifact: str, expected: str | None, actual: str | None) -> tuple[str, str]:
+    if actual is None:
+        return "missing", f"{file} is missing"
+    if expected is None:
+        return "unexpected", f"{file} was not there when {artifact} was made"
+    return "changed", f"{file} differs from what was recorded"
 
 
 def _consumed_and_made(scope: Scope, edge: Edge, origin: str) -> tuple[str | None, str | None]:
@@ -260,10 +256,11 @@ def _check_manifest(scope: Scope, output: str) -> Checked:
     try:
         manifest = read_manifest(path)
     except CairnError as error:
-        return [Finding("unreadable", output, str(path), None, None, str(error), scope.tainted([output]))], []
+        file = f"{output}/{MANIFEST_FILE}"
+        return [Finding("unreadable", output, file, None, None, str(error), scope.tainted([output]))], []
     absent = {archive for archive in set(manifest.archive) if not (scope.root / archive).exists()}
     notes = [
-        f"the images of {output} are not on this machine ({archive}): they cannot be compared with the manifest"
+        f"images of {output} are not on this machine ({archive}): they cannot be compared with it"
         for archive in sorted(absent)
     ]
     images = ImageSource(manifest, scope.root)

@@ -99,7 +99,8 @@ def _stage(path: Path, name: str, entry: Any) -> Stage:
     if not isinstance(entry, dict):
         raise LineageError(f"{where}: expected a mapping with cmd, deps, params and outs")
     command = entry.get("cmd", "")
-    parameters = entry.get("params") or {}
+    parameters = entry.get("params")
+    parameters = {} if parameters is None else parameters
     if not isinstance(parameters, dict):
         raise LineageError(f"{where}: params is not a mapping of files to values")
     return Stage(
@@ -115,7 +116,8 @@ def _stage(path: Path, name: str, entry: Any) -> Stage:
 
 
 def _listed(where: str, key: str, entry: Mapping[str, Any]) -> list[Any]:
-    items = entry.get(key) or []
+    items = entry.get(key)
+    items = [] if items is None else items
     if not isinstance(items, list):
         raise LineageError(f"{where}: {key} is not a list")
     return items

@@ -59,15 +59,32 @@ class Scope:
         self.outputs = [*graph.order(starts), *self.table]
 
     @functools.cached_property
-    def externals(self) -> tuple[str, ...]:
-        """The users' own paths that a stage in this scope read."""
-        return tuple(sorted({path for output in self.outputs for path in self._read_by(output)}))
+    def readers(self) -> Mapping[str, Sequence[str]]:
+        """The users' own paths that stages in this scope read → the outputs made from them."""
+        found: dict[str, list[str]] = {}
+        for output in self.outputs:
+            for edge in self.graph.edges(self.graph.producer[output]):
+                if not edge.made_by:
+                    found.setdefault(edge.input.path, []).append(output)
+        return dict(sorted(found.items()))
 
     @functools.cached_property
     def codes(self) -> Mapping[str, Code]:
         """Every code file in this scope, by path."""
-        graph = self.graph
-        return {code.path: code for output in self.outputs for code in graph.code(graph.producer[output])}
+        return {code.path: code for codes in self._codes_of.values() for code in codes}
+
+    @functools.cached_property
+    def users(self) -> Mapping[str, Sequence[str]]:
+        """Code file → the outputs in this scope made by its code."""
+        found: dict[str, list[str]] = {}
+        for output, codes in self._codes_of.items():
+            for code in codes:
+                found.setdefault(code.path, []).append(output)
+        return found
+
+    @functools.cached_property
+    def _codes_of(self) -> Mapping[str, Sequence[Code]]:
+        return {output: self.graph.code(self.graph.producer[output]) for output in self.outputs}
 
     def tainted(self, outputs: Iterable[str]) -> tuple[str, ...]:
         """The numbers downstream of these outputs; all of them where the table itself is among them."""
@@ -76,19 +93,6 @@ class Scope:
             return tuple(str(result.name) for result in self.numbers)
         reached = self.graph.downstream(chosen)
         return tuple(sorted(str(row.name) for artifact in reached for row in self.home.get(artifact, ())))
-
-    def readers(self, path: str) -> list[str]:
-        """The outputs in this scope made from the user's `path`."""
-        return [output for output in self.outputs if path in self._read_by(output)]
-
-    def users(self, code: str) -> list[str]:
-        """The outputs in this scope made by the code in the code file `code`."""
-        graph = self.graph
-        return [
-            output
-            for output in self.outputs
-            if any(item.path == code for item in graph.code(graph.producer[output]))
-        ]
 
     def intact(self, output: str) -> bool:
         """Whether an output is what `dvc.lock` recorded."""
@@ -101,7 +105,3 @@ class Scope:
         """The files an output had when it was made: from DVC's cache, or from the disk where it is intact."""
         listed = recorded_files(self.root, self.graph.outputs[output].md5)
         return self.content[output].files if listed is None and self.intact(output) else listed
-
-    def _read_by(self, output: str) -> list[str]:
-        graph = self.graph
-        return [edge.input.path for edge in graph.edges(graph.producer[output]) if not edge.made_by]

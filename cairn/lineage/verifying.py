@@ -80,7 +80,7 @@ def verify(
     chosen = [result for result in numbers if result.name in wanted]
     scope = Scope(graph, numbers, chosen)
 
-    scope.content = hash_paths(graph.root, [*scope.outputs, *scope.externals, *scope.codes], threads)
+    scope.content = hash_paths(graph.root, [*scope.outputs, *scope.readers, *scope.codes], threads)
 
     findings: list[Finding] = list(scope.unrecorded)
     notes = list(read_revision(graph.root).notes)

@@ -10,6 +10,9 @@ Definition (Radenović et al., "Revisiting Oxford and Paris", CVPR 2018; officia
   (j/p + (j+1)/(p+1)) / 2 / n, where j/p reads 1 at p = 0 and n counts all positives of the setup.
 - P@k divides by min(k, position of the last positive + 1), not by k.
 - A query without positives in a setup is left out of that setup's means (its values here are NaN).
+
+INSTRE (Iscen et al., "Efficient Diffusion on Region Manifolds", CVPR 2017) has the same AP with one setup: its
+positives, and whatever its ground truth marks as junk taken out.
 """
 
 from collections.abc import Sequence
@@ -76,8 +79,11 @@ def positions_without_junk(
     positive: NDArray[np.bool_],
     junk: NDArray[np.bool_],
 ) -> tuple[Ints, Ints]:
-    """Query and position (from 0) of every positive in the ranking from which junk is taken out."""
-    position = rank - cumulative_within(query, junk)
+    """Query and position (from 0) of every positive in the ranking from which junk is taken out.
+
+    An image that is both keeps its place, since only junk before it counts.
+    """
+    position = rank - (cumulative_within(query, junk) - junk)
     return query[positive].astype(np.int64), position[positive].astype(np.int64)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
 DATABASE_PATH = "results.duckdb"
+RERANKING_FACTS = "artifacts/*/*/reranking/reranking.json"
 
 _SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT"}
 _RESULT_COLUMNS = ", ".join(f"{name} {_SQL_TYPES[kind]}" for name, kind, _ in COLUMNS)
@@ -45,8 +46,8 @@ _FRAGMENTS = {
     "scored": "regexp_extract(filename, '^$root/artifacts/scores/([^/]+)/', 1) AS benchmark, "
     "regexp_extract(filename, '^$root/artifacts/scores/[^/]+/([^/]+)/', 1) AS system",
     # A stored column never hides what the path says, and helper columns stay out.
-    "rest": "COLUMNS(c -> c NOT IN ('filename', 'file_row_number', 'benchmark', 'system'))",
-    "ranked": "COLUMNS(c -> c NOT IN ('filename', 'benchmark', 'system', 'file_name', 'key', 'value'))",
+    "rest": "COLUMNS(lambda c: c NOT IN ('filename', 'file_row_number', 'benchmark', 'system'))",
+    "ranked": "COLUMNS(lambda c: c NOT IN ('filename', 'benchmark', 'system', 'stage', 'folder'))",
     "number": f"concat_ws('/', {', '.join(FIELDS)}) AS number",
     "parquet": "read_parquet($files, filename = true, union_by_name = true, hive_partitioning = false)",
     "numbered": "read_parquet($files, filename = true, file_row_number = true, union_by_name = true, "
@@ -87,8 +88,10 @@ VIEWS: tuple[View, ...] = (
         "rerankings",
         "artifacts/*/*/reranking/reranked.parquet",
         f"{_RUN_KEYS}, stage VARCHAR, {_RANKING_COLUMNS}",
-        "SELECT $run, decode(value) AS stage, $ranked FROM $parquet "
-        "LEFT JOIN parquet_kv_metadata($files) ON file_name = filename AND decode(key) = 'stage'",
+        # The stage's slug stands in the file beside it.
+        "SELECT $run, facts.stage AS stage, $ranked FROM $parquet AS ranked "
+        "LEFT JOIN (SELECT stage, parse_dirpath(filename) AS folder FROM read_json($beside, "
+        "filename = true, columns = {stage: 'VARCHAR'})) AS facts ON folder = parse_dirpath(ranked.filename)",
     ),
     View(
         "descriptors",
@@ -100,7 +103,7 @@ VIEWS: tuple[View, ...] = (
         "query_descriptors",
         "artifacts/*/*/descriptors/queries.parquet",
         f"{_RUN_KEYS}, query_id VARCHAR, descriptor FLOAT[]",
-        "SELECT $run, COLUMNS(c -> c IN ('query_id', 'image_id')) AS query_id, "
+        "SELECT $run, COLUMNS(lambda c: c IN ('query_id', 'image_id')) AS query_id, "
         "descriptor::FLOAT[] AS descriptor FROM $parquet",
     ),
     View(
@@ -147,15 +150,14 @@ def create_views(connection: "duckdb.DuckDBPyConnection", root: Path) -> None:
 
     root = Path(root).resolve()
     for view in VIEWS:
-        empty = _empty(view.columns)
-        statement = empty
-        if any(root.glob(view.files)):
-            statement = _filled(view, root)
+        statement = _filled(view, root) if any(root.glob(view.files)) else _empty(view.columns)
         try:
             connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS {statement}")
-        except duckdb.Error:
-            # A file that a run is replacing this moment, or one that is damaged: the other views must work.
-            connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS {empty}")
+        except duckdb.Error as error:
+            # A file is damaged, or a run is replacing it this moment: the other views must work, and this
+            # one must say so rather than look empty.
+            problem = _quote(f"view {view.name} cannot be read: {_one_line(error)}")
+            connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS SELECT error({problem}) AS problem")
 
 
 @contextlib.contextmanager
@@ -220,8 +222,10 @@ def check_read_only(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
 
 
 def _filled(view: View, root: Path) -> str:
+    place = _escape_pattern(str(root))
     places = {
-        "files": _quote(f"{_escape_pattern(str(root))}/{view.files}"),
+        "files": _quote(f"{place}/{view.files}"),
+        "beside": _quote(f"{place}/{RERANKING_FACTS}"),
         "root": _quote(_escape_regular(str(root)))[1:-1],
     }
     fragments = {name: Template(text).substitute(places) for name, text in _FRAGMENTS.items()}

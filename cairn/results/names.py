@@ -108,6 +108,11 @@ def printable(text: str, limit: int = 120) -> str:
     return repr(short)
 
 
+def plain(text: str) -> str:
+    """`text` with control characters spelled out: what a file says must not steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _in_order(wanted: Sequence[str], fields: Sequence[str], fits) -> bool:
     position = 0
     for field in fields:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cairn.errors import ArtifactError
-from cairn.files import atomic, dvc_digest, write_json
+from cairn.files import dvc_digest, write_json
 from cairn.results.names import FIELDS, NONE, NumberName
 
 RESULTS_PATH = "artifacts/results/results.parquet"
@@ -68,7 +68,8 @@ def write_results(path: Path, rows: Iterable[Result]) -> None:
     Raises ArtifactError where two rows have one name.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from cairn.store.tables import write_table
 
     ordered = sorted(rows, key=lambda row: row.name)
     for before, after in itertools.pairwise(ordered):
@@ -89,70 +90,43 @@ def write_results(path: Path, rows: Iterable[Result]) -> None:
         for row in ordered
     ]
     table = pa.Table.from_pylist(records, schema=results_schema())
-    with atomic(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    write_table(table, Path(path))
 
 
 def read_results(path: Path) -> list[Result]:
     """The rows of `path` in order of their names.
 
-    Raises ArtifactError where the file is missing, is not Parquet, or has other columns or types.
+    Raises ArtifactError where the file is missing, damaged, or has other columns or types.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from cairn.store.tables import read_table
 
     path = Path(path)
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist: `cairn run` makes it, `dvc pull` fetches it")
-    try:
-        # One open file, no dataset discovery: a directory name must not add columns.
-        table = pq.ParquetFile(path).read()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: not a readable Parquet file ({_first_line(error)})") from None
-    schema = results_schema()
-    missing = [name for name in schema.names if name not in table.column_names]
-    if missing:
-        raise ArtifactError(f"{path}: column {missing[0]} is missing; expected {', '.join(schema.names)}")
-    try:
-        records = table.select(schema.names).cast(schema).to_pylist()
-    except (pa.ArrowException, ValueError) as error:
-        raise ArtifactError(f"{path}: a column has the wrong type ({_first_line(error)})") from None
+    records = read_table(path, results_schema()).to_pylist()
     rows = []
-    for number, record in enumerate(records):
-        absent = [name for name, _, null in COLUMNS if not null and record[name] is None]
-        if absent:
-            raise ArtifactError(f"{path}, row {number}: {absent[0]} is null")
+    for record in records:
         name = NumberName(*(record.pop(field) for field in FIELDS))
         rows.append(Result(name=name, **record))
     return sorted(rows, key=lambda row: row.name)
 
 
-def collect_results(scores: Path, runs: Iterable[tuple[str, str]], output: Path) -> list[Result]:
-    """Put the numbers of all `runs` (benchmark, system) into `output`: `results.parquet` and `metrics.json`.
+def collect_results(root: Path) -> list[Result]:
+    """Every number under `artifacts/scores/<benchmark>/<system>/`, with path and DVC hash of its artifact.
 
-    `scores` is the folder of the scores artifacts, `<benchmark>/<system>/scores.parquet` each; every row gets
-    the path and DVC hash of the artifact it comes from. Artifacts of runs that are not listed are left out.
-    Raises ArtifactError where a table is missing or damaged, or holds numbers of another run.
+    Raises ArtifactError where a `scores.parquet` is damaged or holds numbers of another benchmark or system.
     """
-    scores = Path(scores)
+    root = Path(root)
     rows: list[Result] = []
-    pairs = sorted(set(runs))
-    for benchmark, system in pairs:
-        artifact = scores / benchmark / system
-        file = artifact / "scores.parquet"
-        found = read_results(file)
+    for file in sorted((root / SCORES_PATH).glob("*/*/scores.parquet")):
+        artifact = file.parent
+        run = (artifact.parent.name, artifact.name)
         digest = dvc_digest(artifact)
-        for row in found:
-            if (row.name.benchmark, row.name.system) != (benchmark, system):
-                raise ArtifactError(
-                    f"{file}: holds {row.name}; only numbers of {benchmark}/{system} belong there"
-                )
-            rows.append(
-                replace(row, source_artifact=f"{SCORES_PATH}/{benchmark}/{system}", source_md5=digest)
-            )
-    write_results(output / "results.parquet", rows)
-    synthetic = {benchmark for benchmark, system in pairs if _says_synthetic(scores, benchmark, system)}
-    write_metrics(output / "metrics.json", rows, synthetic)
+        for row in read_results(file):
+            if (row.name.benchmark, row.name.system) != run:
+                raise ArtifactError(f"{file}: holds {row.name}; only numbers of {'/'.join(run)} belong there")
+            source = artifact.relative_to(root).as_posix()
+            rows.append(replace(row, source_artifact=source, source_md5=digest))
     return sorted(rows, key=lambda row: row.name)
 
 
@@ -187,13 +161,6 @@ def synthetic_benchmarks(root: Path, benchmarks: Iterable[str]) -> set[str]:
     return {name for name in set(benchmarks) if benchmark_facts(root, name).get("synthetic") is True}
 
 
-def _says_synthetic(scores: Path, benchmark: str, system: str) -> bool:
-    # A scores artifact may carry the benchmark's facts along; else they lie beside, in the same project.
-    carried = read_json_object(scores / benchmark / system / ABOUT)
-    facts = carried if carried is not None else benchmark_facts(scores.parent.parent, benchmark)
-    return facts.get("synthetic") is True
-
-
 def read_json_object(path: Path, limit: int = 64 << 20) -> dict[str, Any] | None:
     """The JSON object in `path`; None where it is missing, damaged, above `limit` bytes or no object."""
     try:
@@ -203,7 +170,3 @@ def read_json_object(path: Path, limit: int = 64 << 20) -> dict[str, Any] | None
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import math
 import sys
+from decimal import Decimal
 from typing import Annotated
 
 import typer
@@ -21,15 +23,15 @@ def sql(
     Example: cairn sql "SELECT system, stage, round(100 * value, 1) AS map FROM results WHERE slice = 'hard'"
     """
     from cairn.errors import UsageError
-    from cairn.lineage import find_root
     from cairn.results.database import query
+    from pipelines.project import find_root
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude one another: choose one")
     answer = query(find_root(), statement)
     if as_json:
-        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-        print(json.dumps(rows, indent=1, ensure_ascii=False, default=_plain, allow_nan=False))
+        rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
+        print(json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False))
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(answer.columns)
@@ -46,7 +48,7 @@ def _print_table(columns, rows) -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in rows) and bool(rows)
+        numeric = bool(rows) and all(isinstance(row[index], int | float | Decimal) for row in rows)
         table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_shown(value)) for value in row))
@@ -65,5 +67,13 @@ def _shown(value) -> str:
 
 
 def _plain(value):
-    """Dates, decimals and bytes as text: JSON has no form of its own for them."""
+    """`value` as JSON can hold it: no NaN or infinity (null), dates as text, bytes in hexadecimal."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | Decimal):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,7 +1,7 @@
 """A pinhole camera in the street, and pasting flat pieces of the town as it sees them.
 
-World coordinates are texture pixels of the building in question: x to the right along the front, y down, z into
-the building; the front lies in z = 0, the ground in y = height.
+World coordinates are texture pixels of the building in question: x to the right along the front, y down, z
+into the building; the front lies in z = 0, the ground in y = height.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Difficulty:
 
 DIFFICULTIES = {
     "plain": Difficulty((0, 35), (0.65, 1.05), 0.10, (0, 2), 0.5),
-    "tough": Difficulty((22, 52), (0.48, 1.7), 0.22, (1, 3), 0.8),
+    "tough": Difficulty((20, 50), (0.48, 1.7), 0.20, (0, 3), 0.7),
     "extreme": Difficulty((42, 66), (0.30, 2.3), 0.40, (2, 4), 1.1),
 }
 
@@ -46,7 +46,7 @@ class Camera:
         return float(np.degrees(np.arccos(np.clip(self.rotation[2, 2], -1, 1))))
 
     def project(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """World points (n, 3) to pixels (n, 2) and depths (n,); pixels mean nothing where depth is below NEAR."""
+        """World points (n, 3) to pixels (n, 2) and depths (n,); pixels mean nothing nearer than NEAR."""
         seen = (points - self.centre) @ self.rotation.T
         depth = seen[:, 2]
         safe = np.where(depth > NEAR, depth, NEAR)

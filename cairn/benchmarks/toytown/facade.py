@@ -11,8 +11,8 @@ from cairn.benchmarks.toytown.randomness import generator_for
 from cairn.benchmarks.toytown.specification import WIDTH, Floor, Specification
 
 # Depths in texture pixels; negative is towards the street. A facade of 640 pixels stands for some 20 metres.
-RECESS_DEPTH = 9.0
-RELIEF_DEPTH = -15.0
+RECESS_DEPTH = 11.0
+RELIEF_DEPTH = -22.0
 BODY_DEPTH = 420  # how far a building reaches back from the street
 
 
@@ -83,7 +83,8 @@ def build(spec: Specification) -> Model:
     canvas.recess[:] = shaded(parts.wall_colour(spec.palette), 0.45)
     parts.paint_material(canvas.wall, spec, random)
     # Side walls are of the same stone, in the shade; they are taken before anything is painted on it.
-    side = cv2.convertScaleAbs(canvas.wall[top:, :BODY_DEPTH], alpha=0.68)
+    side = canvas.wall[top:, :BODY_DEPTH]
+    side = _scaled(side, 0.68 + np.float32(0.1) * parts.smooth_noise(side.shape[:2], 30, random))
     _paint_floors(canvas, spec, height, top, random)
     silhouette = _paint_top(canvas, spec, top)
     _paint_fittings(canvas, spec, height, random)
@@ -175,7 +176,7 @@ def _paint_balcony(canvas: _Canvas, window: Opening, spec: Specification) -> Non
 
 
 def _paint_top(canvas: _Canvas, spec: Specification, top: int) -> np.ndarray:
-    """Cornice and what stands above it; returns the silhouette, uint8 (height, WIDTH), 0 where the sky shows."""
+    """Cornice and what stands above it; returns the silhouette, uint8 (height, WIDTH), 0 for the sky."""
     trim, dark = parts.trim_colour(spec.palette), colour(spec.palette.hue, 0.3, 0.2)
     silhouette = np.full(canvas.holes.shape, 255, np.uint8)
     for image, paint in ((canvas.relief, trim), (canvas.raised, 255)):
@@ -271,7 +272,7 @@ def _weather(canvas: _Canvas, random: np.random.Generator) -> None:
 
 
 def _scaled(image: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return cv2.multiply(image, cv2.merge([gain, gain, gain]), dtype=cv2.CV_8U)
+    return cv2.multiply(np.ascontiguousarray(image), cv2.merge([gain, gain, gain]), dtype=cv2.CV_8U)
 
 
 def _assemble(canvas: _Canvas, silhouette: np.ndarray, side: np.ndarray, spec: Specification) -> Model:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from cairn.benchmarks.toytown.photograph import Geometry
 
-# A positive shows at least this share of what the query shows, at a scale and angle at which one could know it.
+# A positive shows this much of what the query shows, at a scale and an angle at which one could know it.
 JUNK_BELOW_SHARE = 0.25
 JUNK_BELOW_SCALE = 0.28
 JUNK_ABOVE_OBLIQUITY = 60.0

@@ -1,8 +1,8 @@
 """What the town's people call its buildings: landmarks with aliases and languages, and training categories.
 
-Categories look like GLDv2's (Weyand et al., CVPR 2020): addresses of Wikimedia Commons categories. The names are
-invented. Some categories name a landmark plainly, some by an alias, in another language or not at all, and some
-only sound like one: the contamination audit has to tell them apart.
+Categories look like GLDv2's (Weyand et al., CVPR 2020): addresses of Wikimedia Commons categories. The names
+are invented. Some categories name a landmark plainly, some by an alias, in another language or not at all,
+and some only sound like one: the contamination audit has to tell them apart.
 """
 
 import unicodedata
@@ -47,24 +47,31 @@ AMBIGUOUS = (
     ("Guildhall", "Gildehaus", "Casa de los Gremios", "Maison des guildes"),
 )
 PATRONS = (
-    "Orla", "Éluned", "Brannoc", "Ysolde", "Castellan", "Mirabel", "Ångrave", "Quillon", "Peverell", "Hölme",
-    "Zuzanne", "Corvin", "Dragomír", "Wystan", "Fenella", "Józefa", "Lambrecht", "Ondřej", "Theodric", "Åsa",
+    "Orla", "Éluned", "Brannoc", "Ysolde", "Castellan", "Mirabel", "Ångrave", "Quillon", "Peverell",
+    "Hölme", "Corvin", "Dragomír", "Wystan", "Fenella", "Józefa", "Lambrecht", "Ondřej", "Theodric", "Åsa",
     "Benedikta", "Coelwin", "Isembard", "Ragnhild", "Tancred", "Ursuline", "Vauquelin", "Winfrid", "Xanthe",
-    "Yrjö", "Zdenko", "Aldhelm", "Bertrade", "Cunégonde", "Dunstan", "Ermengarde", "Fulbert", "Gudrun", "Hývel",
-    "Ingomar", "Jaromír", "Kenelm", "Ludmila", "Melisende", "Nikanor", "Osmund", "Perpetua", "Radegund",
-    "Sigrún", "Tiernan", "Ulrika", "Venceslas", "Wulfric", "Yvain", "Zoltán", "Amaury", "Bronisław", "Cyneburg",
-    "Desmarais", "Eadgyth", "Florián", "Gisèle", "Hildegund", "Iñigo",
+    "Zuzanne", "Yrjö", "Zdenko", "Bertrade", "Cunégonde", "Dunstan", "Ermengarde", "Fulbert", "Gudrun",
+    "Aldhelm", "Hývel", "Ingomar", "Jaromír", "Kenelm", "Ludmila", "Melisende", "Nikanor", "Osmund",
+    "Perpetua", "Radegund", "Sigrún", "Tiernan", "Ulrika", "Venceslas", "Wulfric", "Yvain", "Zoltán",
+    "Amaury", "Bronisław", "Cyneburg", "Desmarais", "Eadgyth", "Florián", "Gisèle", "Hildegund", "Iñigo",
 )  # fmt: skip
 NICKNAMES = (
-    "Pepper Pot", "Old Lantern", "Crooked Crown", "Sugar Loaf", "Blind Owl", "Inkwell", "Wedding Cake", "Long Ear",
-    "Copper Hat", "Whale", "Button Box", "Stone Ship", "Three Sisters", "Broken Comb", "Cuckoo's Nest", "Lighthouse",
+    "Pepper Pot", "Old Lantern", "Crooked Crown", "Sugar Loaf", "Blind Owl", "Inkwell", "Wedding Cake",
+    "Long Ear", "Copper Hat", "Whale", "Button Box", "Stone Ship", "Three Sisters", "Broken Comb",
+    "Cuckoo's Nest", "Lighthouse",
 )  # fmt: skip
 SCENES = (
-    "Harbour Street", "Tram depot", "Evening light", "Old bridge", "Fountains", "Cattle market", "Town walls",
-    "Lime avenue", "River steamers", "Shop fronts", "Winter fair", "Cemetery", "School", "Mill", "Waterworks",
+    "Harbour Street", "Tram depot", "Evening light", "Old bridge", "Fountains", "Cattle market",
+    "Town walls", "Lime avenue", "River steamers", "Shop fronts", "Winter fair", "Cemetery", "School",
+    "Mill", "Waterworks",
 )  # fmt: skip
 
 LANGUAGES = ("de", "es", "fr")
+# How the contaminated classes are named, in turn; the last cannot be found by any name.
+NAMINGS = (
+    "with place", "plain", "alias", "ambiguous with place", "language", "part", "unaccented",
+    "place in another language", "plain", "view of the place", "with place", "unnamed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,34 +145,29 @@ def name_landmarks(seed: int, count: int) -> list[Landmark]:
 
 
 def name_contaminated(seed: int, landmarks: list[Landmark], count: int) -> list[Category]:
-    """Categories whose pictures secretly show `count` different landmarks, in rotating ways of naming them."""
+    """Categories whose pictures secretly show `count` different landmarks, named in rotating ways."""
     random = generator_for(seed, "contaminated classes")
-    order = [landmarks[number] for number in random.permutation(len(landmarks))]
-    shared = [landmark for landmark in order if landmark.ambiguous]
-    nicknamed = [
-        landmark for landmark in order if landmark.aliases and landmark.aliases[0].startswith("The ")
-    ]
+    left = [landmarks[number] for number in random.permutation(len(landmarks))]
+    fits = {
+        "alias": lambda one: one.aliases and one.aliases[0].startswith("The "),
+        "ambiguous with place": lambda one: one.ambiguous,
+        "unaccented": lambda one: one.name != plain(one.name),
+        # A bare "Town Hall" would not name this building.
+        "plain": lambda one: not one.ambiguous,
+        "language": lambda one: not one.ambiguous,
+        "part": lambda one: not one.ambiguous,
+    }
     categories = []
     for number in range(count):
         naming = NAMINGS[number % len(NAMINGS)]
-        wanted = shared if naming == "ambiguous with place" else nicknamed if naming == "alias" else order
-        chosen = next((landmark for landmark in wanted if landmark in order), order[0])
-        if chosen.ambiguous and naming in ("plain", "unaccented", "language", "part"):
-            # A bare "Town Hall" would not name this building: take a landmark with a name of its own.
-            chosen = next((landmark for landmark in order if not landmark.ambiguous), chosen)
-        order.remove(chosen)
+        chosen = next(filter(fits.get(naming), left), left[0])
+        left.remove(chosen)
         name = _contaminated_name(naming, chosen, number)
         if number >= len(NAMINGS):
             name = f"{name} in {1900 + number}"  # a second round must not repeat a name
         sounds_like = None if naming in ("view of the place", "unnamed") else chosen.landmark_id
         categories.append(Category(category_address(name), chosen.landmark_id, naming, sounds_like))
     return categories
-
-
-NAMINGS = (
-    "with place", "plain", "alias", "ambiguous with place", "language", "part", "unaccented",
-    "place in another language", "plain", "view of the place", "with place", "unnamed",
-)  # fmt: skip
 
 
 def _contaminated_name(naming: str, landmark: Landmark, number: int) -> str:

@@ -14,10 +14,11 @@ from cairn.benchmarks.toytown.camera import (
     stand_in_street,
 )
 from cairn.benchmarks.toytown.facade import Model
+from cairn.benchmarks.toytown.occluders import place_occluders
 from cairn.benchmarks.toytown.parts import smooth_noise
 from cairn.benchmarks.toytown.randomness import generator_for
 from cairn.benchmarks.toytown.specification import WIDTH
-from cairn.benchmarks.toytown.street import paint_background, paste_neighbours, place_occluders
+from cairn.benchmarks.toytown.street import paint_background, paste_neighbours
 
 GRID = 20  # a facade is sampled at GRID × GRID points
 
@@ -28,8 +29,8 @@ class Geometry:
 
     `visible`: GRID² booleans, the points of the front that are inside the image and not hidden by an occluder
     (what a bay or a balcony hides of its own facade counts as visible). `obliquity`: degrees. `scale`: square
-    root of the front's area in the image, in units of the facade seen frontally across the whole image. `box`:
-    x1, y1, x2, y2 of the front inside the image, in pixels.
+    root of the front's area in the image, 1 where it would be seen frontally across the whole width.
+    `box`: x1, y1, x2, y2 of the front inside the image, in pixels.
     """
 
     visible: np.ndarray
@@ -39,7 +40,7 @@ class Geometry:
 
 
 def take_photograph(model: Model, difficulty: str, *key: object) -> tuple[bytes, Geometry]:
-    """A JPEG of the building under the conditions of `difficulty`, and its geometry; both follow from `key`."""
+    """A JPEG of the building as `difficulty` has it, and its geometry; both follow from `key`."""
     random, ranges = generator_for("photograph", *key), DIFFICULTIES[difficulty]
     camera = stand_in_street(model.height, ranges, random)
     image, ground = paint_background(camera, model.height, random)
@@ -91,7 +92,7 @@ def _expose(image: np.ndarray, severity: float, random: np.random.Generator) -> 
     elif haze:
         tone = tone * 0.55 + random.uniform(0.25, 0.45)
     tone = np.clip(tone, 0, 1) ** np.exp(random.normal(0, 0.24 * severity))
-    tone = tone * np.exp(random.normal(0, 0.16 * severity)) * np.exp(random.normal(0, 0.045 * severity, 3))
+    tone = tone * np.exp(random.normal(0.1, 0.16 * severity)) * np.exp(random.normal(0, 0.045 * severity, 3))
     table = np.clip(tone * 255, 0, 255).astype(np.uint8)
     image = cv2.LUT(image, table[:, None, :])
     if night:
@@ -118,11 +119,8 @@ def _cast_shadow(image: np.ndarray, sky: np.ndarray, random: np.random.Generator
 
 
 def _stamp_date(image: np.ndarray, random: np.random.Generator) -> None:
-    """Now and then a camera prints the date in the corner: detail that has nothing to do with the building."""
-    stamped, day, month, year = (
-        random.random() < 0.05,
-        *(int(random.integers(1, top)) for top in (28, 12, 30)),
-    )
-    if stamped:
+    """Now and then a camera prints the date in the corner: detail that says nothing about the building."""
+    day, month, year = (int(random.integers(1, top)) for top in (28, 12, 30))
+    if random.random() < 0.05:
         text = f"{day:2d} {month:2d} '{year:02d}"
         cv2.putText(image, text, (222, 230), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (40, 140, 250), 1, cv2.LINE_AA)

@@ -49,7 +49,7 @@ class Plan:
 
 
 class _Names:
-    """Hands out neutral image ids in random order: neither the name nor its order tells what a picture shows."""
+    """Hands out neutral image ids in random order: a name must not tell what its picture shows."""
 
     def __init__(self, folder: str, count: int, *key: object) -> None:
         digits = max(4, len(str(count)))

@@ -20,20 +20,22 @@ TOPS = ("cornice", "pediment", "crenel", "balustrade", "gable", "mansard")
 
 # Hue, saturation and value of the walls one meets in towns; buildings vary around them.
 WALL_COLOURS = (
-    (0.02, 0.50, 0.58),  # red brick
-    (0.04, 0.45, 0.68),  # terracotta
-    (0.07, 0.30, 0.50),  # brown stone
-    (0.10, 0.28, 0.78),  # sandstone
-    (0.11, 0.52, 0.80),  # ochre
-    (0.12, 0.16, 0.90),  # cream
-    (0.28, 0.22, 0.62),  # sage
-    (0.48, 0.24, 0.66),  # verdigris
-    (0.57, 0.26, 0.76),  # pale blue
-    (0.60, 0.18, 0.46),  # slate
-    (0.76, 0.16, 0.70),  # lilac
-    (0.97, 0.26, 0.80),  # rose
-    (0.09, 0.05, 0.62),  # grey stone
-    (0.10, 0.04, 0.90),  # whitewash
+    (0.01, 0.58, 0.56),  # red brick
+    (0.04, 0.52, 0.70),  # terracotta
+    (0.07, 0.38, 0.46),  # brown stone
+    (0.10, 0.34, 0.80),  # sandstone
+    (0.12, 0.62, 0.84),  # ochre
+    (0.13, 0.22, 0.92),  # cream
+    (0.22, 0.34, 0.66),  # moss
+    (0.32, 0.30, 0.64),  # sage
+    (0.47, 0.36, 0.66),  # verdigris
+    (0.56, 0.40, 0.78),  # pale blue
+    (0.61, 0.30, 0.46),  # slate
+    (0.75, 0.24, 0.70),  # lilac
+    (0.93, 0.32, 0.78),  # rose
+    (0.98, 0.52, 0.50),  # oxblood
+    (0.09, 0.06, 0.62),  # grey stone
+    (0.11, 0.05, 0.92),  # whitewash
 )
 
 # Words over doors that any street has: a sign tells less than one would hope.
@@ -129,8 +131,8 @@ def look_alike(
 ) -> Specification:
     """Another building with about `share` of the parts of `model`.
 
-    With probability `same_palette` it also has the palette of `model`. Sign, stains, the state of its windows
-    and where its ornaments hang are its own.
+    With probability `same_palette` it also has the palette of `model`. Sign, stains and the state of its
+    windows are its own.
     """
     random = generator_for("look-alike", *key)
     new = specify("look-alike", *key, sign=sign)
@@ -158,11 +160,7 @@ def look_alike(
         poster=model.poster if keep() else new.poster,
         floors=tuple(_altered_floor(floor, keep, share, random) for floor in floors),
         ornaments=tuple(
-            replace(
-                ornament if keep(share * 0.8) else other,
-                x=float(random.uniform(0.08, 0.92)),
-                y=float(random.uniform(0.1, 0.9)),
-            )
+            _altered_ornament(ornament, other, keep, share, random)
             for ornament, other in zip(model.ornaments, new.ornaments * 3, strict=False)
         ),
     )
@@ -171,7 +169,7 @@ def look_alike(
 def _palette(random: np.random.Generator) -> Palette:
     hue, saturation, value = WALL_COLOURS[random.integers(len(WALL_COLOURS))]
     return Palette(
-        hue=hue + float(random.normal(0, 0.015)),
+        hue=hue + float(random.normal(0, 0.02)),
         saturation=max(0.0, saturation + float(random.normal(0, 0.05))),
         value=min(0.95, value + float(random.normal(0, 0.07))),
         accent=float(random.random()),
@@ -191,7 +189,7 @@ def _floor(random: np.random.Generator) -> Floor:
 def _altered_floor(floor: Floor, keep, share: float, random: np.random.Generator) -> Floor:
     new = _floor(random)
     return Floor(
-        height=new.height,
+        height=floor.height if keep() else new.height,
         window=floor.window if keep() else new.window,
         columns=floor.columns if keep(share * 0.7) else new.columns,
         frieze=floor.frieze if keep() else new.frieze,
@@ -208,9 +206,19 @@ def _ornament(random: np.random.Generator) -> Ornament:
     )
 
 
+def _altered_ornament(
+    ornament: Ornament, other: Ornament, keep, share: float, random: np.random.Generator
+) -> Ornament:
+    """The same ornament somewhere else, now and then in the same place, or another one."""
+    chosen = ornament if keep(share * 0.8) else other
+    if keep(share * 0.4):
+        return replace(chosen, x=ornament.x, y=ornament.y)
+    return replace(chosen, x=float(random.uniform(0.08, 0.92)), y=float(random.uniform(0.1, 0.9)))
+
+
 def _bay(random: np.random.Generator) -> Bay | None:
-    width, middle, depth = random.uniform(0.24, 0.42), random.uniform(0.2, 0.8), random.uniform(25, 75)
-    if random.random() < 0.4:
+    width, middle, depth = random.uniform(0.24, 0.42), random.uniform(0.2, 0.8), random.uniform(35, 90)
+    if random.random() < 0.3:
         return None
     return Bay(left=max(0.0, middle - width / 2), right=min(1.0, middle + width / 2), depth=float(depth))
 

@@ -1,4 +1,4 @@
-"""Draws the town: one archive of images, its ground truth, its training classes, and what an audit may know."""
+"""Draws the town: an archive of images, ground truth, training classes, and what an audit may know."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ SOURCES_FILE = "sources.json"
 
 @dataclass(frozen=True)
 class ImageRole:
-    """What an image of the archive is for; `label` is its training class, None for gallery and query images."""
+    """What an image of the archive is for; `label` is its training class, None for other images."""
 
     image_id: str
     gallery: bool
@@ -236,7 +236,7 @@ def _known(plan: Plan) -> dict[str, Any]:
 def _truth(
     plan: Plan, geometry: Mapping[str, Any], relevance: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
-    """What is hidden: what each picture shows and how, which training classes show landmarks, what is a copy."""
+    """What is hidden: what each picture shows and how, which classes show landmarks, what is a copy."""
     from cairn.benchmarks.toytown.labels import shared_share
 
     shown = _shown(plan)
