@@ -1,7 +1,9 @@
 """Every published benchmark, from its own files to the common structure, through the steps of the graph."""
 
+import gzip
 import json
 import pickle
+import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -375,19 +377,22 @@ def test_hostile_files_are_one_line(project, address, data, complaint):
     assert not list(project.root.rglob("evil.jpg"))
 
 
-def test_a_link_in_an_archive_is_refused(project):
-    import io
-    import tarfile
-
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        member = tarfile.TarInfo("all_souls_000000.jpg")
-        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(member)
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("linkname", "/etc/passwd", "is a link or a device"),
+        ("size", 1 << 32, "has 4294967296 bytes"),
+    ],
+)
+def test_links_and_bombs_in_an_archive_are_refused(project, field, value, complaint):
+    member = tarfile.TarInfo("all_souls_000000.jpg")
+    member.type = tarfile.SYMTYPE if field == "linkname" else tarfile.REGTYPE
+    setattr(member, field, value)
     files = published.roxford()
-    files[next(key for key in files if "images" in key)] = buffer.getvalue()
+    address = next(key for key in files if "images" in key)
+    files[address] = gzip.compress(member.tobuf() + bytes(10_240))
     project.serve(files)
-    with pytest.raises(SourceError, match="is a link or a device"):
+    with pytest.raises(SourceError, match=complaint):
         project.run("roxford5k")
 
 

@@ -267,3 +267,14 @@ def test_malformed_source_files_are_one_line(tmp_path):
     path.write_text(json.dumps({"sources": [base, base]}))
     with pytest.raises(SourceError, match="a is listed twice"):
         read_sources(path, ["p"])
+
+
+def test_bars_and_notes_go_to_standard_error(server, tmp_path, monkeypatch, capfd):
+    sources = [source(f"{name}.csv", url=server.put(name, b"truth")) for name in "ab"]
+    fetch_sources(sources, tmp_path / "d", policy=FAST)
+    assert capfd.readouterr() == ("", "fetching a.csv (all of 5)\nfetching b.csv (all of 5)\n")
+    monkeypatch.setenv("CAIRN_PROGRESS", "1")
+    fetch_sources(sources, tmp_path / "e", policy=FAST)
+    drawn = capfd.readouterr()
+    assert drawn.out == ""
+    assert "a.csv" in drawn.err and "2 files" in drawn.err
