@@ -211,7 +211,7 @@ def test_what_an_audit_may_know_names_the_queries_but_no_training_image(town):
 
 
 def test_sources_say_that_it_is_drawn(town, images):
-    [source] = json.loads((town / "sources.json").read_text("utf-8"))
+    [source] = json.loads((town / "sources.json").read_text("utf-8"))["sources"]
     assert source["synthetic"] is True and source["licence"] == "Apache-2.0"
     assert source["seed"] == TINY.seed and source["generator"]["settings"]["landmarks"] == TINY.landmarks
     assert source["size"] == (town / "images.tar").stat().st_size
