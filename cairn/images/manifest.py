@@ -6,12 +6,10 @@ images that are only queries, then images that are only for training; inside eac
 
 import functools
 import hashlib
-import itertools
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -164,14 +162,21 @@ def write_manifest(table: "pa.Table", path: Path) -> None:
 
 def read_manifest(path: Path) -> Manifest:
     """Read and check a manifest. ArtifactError, naming the file, where it is damaged or inconsistent."""
+    import pyarrow.compute
+
     from cairn.store.tables import read_table
 
     path = Path(path)
     table = read_table(path, manifest_schema())
     manifest = manifest_of(table)
-    if len(manifest.row_of) != len(manifest):
+    # Over whole columns in Arrow: a million rows are checked in a fraction of a second.
+    pc: Any = pyarrow.compute  # whose functions are made at run time
+    ids = table.column("image_id").combine_chunks()
+    if pc.count_distinct(ids).as_py() != len(ids):
         raise ArtifactError(f"{path}: an image id occurs twice; rebuild the manifest")
-    if bad := next((digest for digest in manifest.sha256 if not _SHA256.fullmatch(digest)), None):
+    proper = pc.match_substring_regex(table.column("sha256"), "^[0-9a-f]{64}$")
+    if not pc.all(proper, min_count=0).as_py():
+        bad = manifest.sha256[pc.index(proper, False).as_py()]
         raise ArtifactError(f"{path}: {bad!r} is not a SHA-256 in hexadecimal")
     for name, least in (("size", 1), ("offset", -1), ("width", 1), ("height", 1)):
         values = getattr(manifest, name)
@@ -181,26 +186,23 @@ def read_manifest(path: Path) -> Manifest:
     if (groups == 3).any():
         image = manifest.image_id[int(np.flatnonzero(groups == 3)[0])]
         raise ArtifactError(f"{path}: image {image} is neither gallery, query nor training image")
-    keys = list(zip(groups.tolist(), manifest.image_id, strict=True))
-    if any(after < before for before, after in itertools.pairwise(keys)):
+    falling = pc.less(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False).astype(bool)
+    if ((np.diff(groups) < 0) | ((np.diff(groups) == 0) & falling)).any():
         raise ArtifactError(f"{path}: rows are out of order; rebuild the manifest")
     return manifest
 
 
 def manifest_of(table: "pa.Table") -> Manifest:
     """A table with the manifest's columns as a Manifest, unchecked."""
-    import sys
-
     columns = {name: table.column(name) for name in manifest_schema().names}
     arrays = ("offset", "size", "width", "height", "gallery", "query", "train")
-    # A million rows name a handful of archives: one string each.
-    archives = [sys.intern(name) for name in columns.pop("archive").to_pylist()]
+    values = {name: column.to_numpy(zero_copy_only=False) for name, column in columns.items()}
+    # A million rows name a handful of archives: each name is one string in memory.
+    names: dict[str, str] = {}
+    archives = [names.setdefault(name, name) for name in values.pop("archive").tolist()]
     return Manifest(
         archive=archives,
-        **{
-            name: column.to_numpy(zero_copy_only=False) if name in arrays else column.to_pylist()
-            for name, column in columns.items()
-        },
+        **{name: value if name in arrays else value.tolist() for name, value in values.items()},
     )
 
 
@@ -256,7 +258,6 @@ class ImageSource:
         return data
 
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _reader: ArchiveReader | None = None
 
 

@@ -125,7 +125,7 @@ class LocalStore:
 
     @functools.cached_property
     def counts(self) -> np.ndarray:
-        """Number of features of each image, int32 [image]. Slow for a file of the authors: reads all of it."""
+        """Number of features of each image, int32 [image]. Reads all of a file of the authors."""
         if self._counts is not None:
             return self._counts
         return np.array([len(self._features(row)) for row in range(len(self))], np.int32)
