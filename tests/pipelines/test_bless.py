@@ -48,7 +48,7 @@ def test_a_change_of_pixels_is_refused(project: Project):
 
 def test_changed_parameters_cannot_be_blessed(project: Project):
     parameters = project.parameters()
-    parameters["systems"]["rootsift-vlad"]["rerank"]["weight"] = 0.25
+    parameters["systems"]["rootsift-vlad"]["rerank"]["geometry"] = {"weight": 0.25}
     project.write_parameters(parameters)
     result = project.cairn("bless", "reranking", check=False)
     assert result.returncode == 2
