@@ -6,7 +6,7 @@ import sys
 import typer
 
 from cairn.errors import CairnError
-from pipelines.commands import add, bless, graph, run, score, sql, status, tail, trace, ui, verify
+from pipelines.commands import add, bless, fetch, graph, run, score, sql, status, tail, trace, ui, verify
 
 app = typer.Typer(
     name="cairn",
@@ -21,6 +21,7 @@ app.command("status")(status.status)
 app.command("add")(add.add)
 app.command("trace")(trace.trace)
 app.command("verify")(verify.verify)
+app.command("fetch")(fetch.fetch)
 app.command("bless")(bless.bless)
 app.command("sql")(sql.sql)
 app.add_typer(score.app, name="score")

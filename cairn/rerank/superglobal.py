@@ -99,7 +99,7 @@ def rerank_superglobal(
 
 
 def reordered(query: RankedQuery, scores: NDArray[np.float32]) -> RerankedQuery:
-    """The query's list with its first `len(scores)` images sorted by `scores`; equal ones keep their order."""
+    """The query's list with its first `len(scores)` images sorted by `scores`, ties in the old order."""
     m = len(scores)
     order = np.concatenate([np.argsort(-scores, kind="stable"), np.arange(m, len(query.rank))])
     score = query.score.copy()

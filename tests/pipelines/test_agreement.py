@@ -87,7 +87,7 @@ def test_a_change_in_one_step_makes_that_step_stale_alone(project: Project, step
 @pytest.mark.parametrize(
     ("section", "name", "key", "value", "step"),
     [
-        ("systems", "rootsift-vlad", ("rerank", "weight"), 0.5, "reranking"),
+        ("systems", "rootsift-vlad", ("rerank", "geometry", "weight"), 0.5, "reranking"),
         ("systems", "rootsift-vlad", ("search", "top"), 7, "ranking"),
         ("systems", "rootsift-vlad", ("vocabulary", "words"), 8, "vocabulary"),
         ("benchmarks", "toytown", ("metric",), "map", "scores"),

@@ -59,7 +59,7 @@ def draw_town(output: Path, settings: ToytownSettings, processes: int | None = N
     _write_training(output, plan)
     write_json(output / LANDMARKS_FILE, _known(plan))
     write_json(output / TRUTH_FILE, _truth(plan, geometry, relevance))
-    write_json(output / SOURCES_FILE, [source_entry(output / IMAGES_FILE, settings)])
+    write_json(output / SOURCES_FILE, {"sources": [source_entry(output / IMAGES_FILE, settings)]})
 
 
 def image_roles(directory: Path) -> tuple[ImageRole, ...]:
