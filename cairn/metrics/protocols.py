@@ -12,7 +12,7 @@ import numpy as np
 from cairn.benchmarks.structure import GroundTruth
 from cairn.errors import InputError
 from cairn.metrics import gldv2, ilias, inquire, micro_ap, ranked, revisitop
-from cairn.metrics.interval import draw_counts, percentiles
+from cairn.metrics.interval import draw_counts, percentiles, resampled_sums
 from cairn.metrics.judged import RankedRows
 from cairn.metrics.ragged import Bools, Floats, Ints, cumulative_within, divide
 from cairn.metrics.result import PerQuery, Row, existing
@@ -103,8 +103,7 @@ def score_disc21(rows: RankedRows, truth: GroundTruth, seed: int) -> Iterator[Ro
             value = existing(float(divide(hits.sum(), pairs.sum())))
             low = high = None
             if len(hits) > 1 and value is not None:
-                drawn = draw_counts(len(hits), seed)
-                low, high = percentiles(divide(drawn @ hits, drawn @ pairs))
+                low, high = percentiles(divide(resampled_sums(hits, seed), resampled_sums(pairs, seed)))
             yield Row(name, f"recall@{k}", value, int((pairs > 0).sum()), low, high)
 
 
