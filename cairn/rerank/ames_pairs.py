@@ -1,0 +1,305 @@
+"""AMES logits for the pairs of many shortlists: streamed, resumable, in memory that a batch bounds.
+
+Every gallery image is projected once, read in file order ahead of the network, into a scratch file of tokens.
+Each query's shortlist is then scored in batches of fixed size, by threads that compute on one core each:
+faster than one batch over all cores, and the logits do not depend on how many there are.
+"""
+
+import contextlib
+import copy
+import hashlib
+import itertools
+import json
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cairn.errors import ArtifactError, InputError, ParameterError
+from cairn.files import atomic
+from cairn.parallel import workers
+from cairn.progress import track
+from cairn.rerank.ames import Ames
+from cairn.rerank.checkpoints import state_digest
+
+T = TypeVar("T")
+R = TypeVar("R")
+READ_BATCH = 64
+AHEAD = 4
+
+
+class LocalSource(Protocol):
+    """Local descriptors by image name (`cairn.store.local.LocalStore`); `batch` pads, mask true = padding."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def dim(self) -> int: ...
+    def __contains__(self, name: object) -> bool: ...
+    def row_of(self, name: str) -> int: ...
+    def batch(self, names: Sequence[str], keypoints: int) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The candidates of one query whose logits are wanted, in any order."""
+
+    query_id: str
+    image_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """What decides a logit's bits besides weights and descriptors; lengths are descriptors per image.
+
+    `batch` pairs are computed together (None: 8 on a CPU, 256 on a GPU); `dtype` is float32, float16 or
+    bfloat16.
+    """
+
+    query_length: int = 600
+    gallery_length: int = 50
+    dtype: str = "float32"
+    device: str = "cpu"
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.query_length < 1 or self.gallery_length < 1 or (self.batch or 1) < 1:
+            raise ParameterError("AMES: descriptors per image and pairs per batch must be at least 1")
+        if self.dtype not in ("float32", "float16", "bfloat16"):
+            raise ParameterError(f"AMES: dtype {self.dtype!r}; expected float32, float16 or bfloat16")
+
+    @property
+    def pairs(self) -> int:
+        """Pairs computed together."""
+        return self.batch or (8 if self.device == "cpu" else 256)
+
+
+def pair_logits(
+    network: Ames,
+    queries: LocalSource,
+    gallery: LocalSource,
+    shortlists: Sequence[Shortlist],
+    options: PairOptions | None = None,
+    scratch: Path | None = None,
+    key: str = "",
+) -> list[NDArray[np.float32]]:
+    """Logits [len(image_ids)] of every shortlist.
+
+    With `scratch` each finished query is kept there and found again after an interruption, under a name that
+    holds `key` (the caller's digest of code and descriptor files), the weights, the options and the images.
+    Raises InputError where the network is for another dimension than the descriptors have or an image is all
+    padding, ArtifactError where a shortlisted image has no local descriptors; each names file and image.
+    """
+    options = options or PairOptions()
+    _check_sources(network, queries, gallery, shortlists)
+    dtype = getattr(torch, options.dtype)
+    network = copy.deepcopy(network).to(device=options.device, dtype=dtype).eval()
+    weights = state_digest(network)
+    names = [_block_name(key, weights, options, shortlist) for shortlist in shortlists]
+    found = [_read_block(scratch, name, s) for name, s in zip(names, shortlists, strict=True)]
+    todo = [number for number, logits in enumerate(found) if logits is None]
+    folder = contextlib.nullcontext(str(scratch)) if scratch else tempfile.TemporaryDirectory()
+    with folder as place, _one_core_each() as threads, torch.inference_mode():
+        Path(place).mkdir(parents=True, exist_ok=True)
+        with _gallery_tokens(network, gallery, [shortlists[n] for n in todo], options, Path(place)) as tokens:
+            total = sum(len(shortlists[n].image_ids) for n in todo)
+            done = _score_all(network, queries, [shortlists[n] for n in todo], tokens, options, threads)
+            block: list[NDArray[np.float32]] = []
+            pending = iter(todo)
+            number = next(pending, None)
+            for part in track(done, "AMES", total=-(-total // options.pairs), unit="batches"):
+                block.append(part)
+                if number is not None and sum(map(len, block)) == len(shortlists[number].image_ids):
+                    logits = np.concatenate(block)
+                    found[number] = logits
+                    _write_block(scratch, names[number], logits)
+                    block, number = [], next(pending, None)
+    return [np.empty(0, np.float32) if logits is None else logits for logits in found]
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Projected gallery images in a scratch file: tokens [image, T, width] and padding [image, T]."""
+
+    row_of: dict[str, int]
+    tokens: NDArray
+    padding: NDArray[np.bool_]
+
+
+@contextlib.contextmanager
+def _gallery_tokens(
+    network: Ames, gallery: LocalSource, shortlists: Sequence[Shortlist], options: PairOptions, place: Path
+) -> Iterator[_Tokens]:
+    names = sorted({image for s in shortlists for image in s.image_ids}, key=gallery.row_of)
+    length, width = options.gallery_length, network.shape.model_dim
+    # Tokens of a full-precision model are rounded to float16 anyway, so the file loses nothing.
+    kind = np.float32 if network.shape.binarized or options.dtype == "bfloat16" else np.float16
+    with tempfile.TemporaryDirectory(prefix="tokens-", dir=place) as folder:
+        shape = (max(1, len(names)), length, width)
+        tokens = np.memmap(Path(folder) / "tokens", dtype=kind, mode="w+", shape=shape)
+        padding = np.ones(shape[:2], bool)
+        batches = [names[i : i + READ_BATCH] for i in range(0, len(names), READ_BATCH)]
+
+        def read(batch: list[str]) -> tuple[NDArray, NDArray[np.bool_]]:
+            return checked_batch(gallery, batch, length)
+
+        start = 0
+        for local, mask in track(
+            _ahead(read, batches), "project gallery", total=len(batches), unit="batches"
+        ):
+            projected = network.project_gallery(_to(local, options)).float().cpu().numpy()
+            tokens[start : start + len(local)] = projected
+            padding[start : start + len(local)] = mask
+            start += len(local)
+        try:
+            yield _Tokens({name: row for row, name in enumerate(names)}, tokens, padding)
+        finally:
+            del tokens
+
+
+def _score_all(
+    network: Ames,
+    queries: LocalSource,
+    shortlists: Sequence[Shortlist],
+    gallery: _Tokens,
+    options: PairOptions,
+    threads: int,
+) -> Iterator[NDArray[np.float32]]:
+    """Logits of batch after batch, query after query, in order."""
+
+    def jobs() -> Iterator[tuple[Tensor, Sequence[str]]]:
+        for shortlist in shortlists:
+            local, mask = checked_batch(queries, [shortlist.query_id], options.query_length)
+            # The query is the same for the whole batch: its padding is cut off instead of masked.
+            kept = np.ascontiguousarray(local[:, ~mask[0]])
+            query = network.project(_to(kept, options))
+            for start in range(0, len(shortlist.image_ids), options.pairs):
+                yield query, shortlist.image_ids[start : start + options.pairs]
+
+    def score(job: tuple[Tensor, Sequence[str]]) -> NDArray[np.float32]:
+        query, images = job
+        with torch.inference_mode():
+            rows = [gallery.row_of[image] for image in images]
+            tokens = torch.from_numpy(gallery.tokens[rows]).to(options.device).to(query.dtype)
+            mask = gallery.padding[rows]
+            padding = torch.from_numpy(mask).to(options.device) if mask.any() else None
+            return network.match(query, None, tokens, padding).float().cpu().numpy()
+
+    yield from _ahead(score, jobs(), threads if options.device == "cpu" else 1)
+
+
+def checked_batch(
+    source: LocalSource, names: Sequence[str], length: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Descriptors float32 [n, length, dim] and padding [n, length], checked.
+
+    InputError for an image that is all padding or holds a value that is not finite, ArtifactError where its
+    row was never written (zeros that are not marked as padding).
+    """
+    local, padding = source.batch(names, length)
+    local, padding = np.asarray(local, np.float32), np.asarray(padding, bool)
+    empty = padding.all(axis=1)
+    if empty.any():
+        name = names[int(np.argmax(empty))]
+        raise InputError(
+            f"{source.path}: image {name}: every local descriptor is masked; it needs at least one"
+        )
+    size = np.abs(local).max(axis=2, initial=0)
+    broken = ~(np.isfinite(size) | padding).all(axis=1)
+    if broken.any():
+        raise InputError(
+            f"{source.path}: image {names[int(np.argmax(broken))]}: a local descriptor is not finite"
+        )
+    unwritten = ((size == 0) | padding).all(axis=1)
+    if unwritten.any():
+        name = names[int(np.argmax(unwritten))]
+        raise ArtifactError(
+            f"{source.path}: image {name}: all its local descriptors are zero; extract it again"
+        )
+    return local, padding
+
+
+def _check_sources(
+    network: Ames, queries: LocalSource, gallery: LocalSource, shortlists: Sequence[Shortlist]
+) -> None:
+    for source in (queries, gallery):
+        if source.dim != network.shape.local_dim:
+            raise InputError(
+                f"{source.path}: local descriptors of {source.dim} dimensions; this AMES checkpoint takes "
+                f"{network.shape.local_dim}"
+            )
+    for shortlist in shortlists:
+        if shortlist.query_id not in queries:
+            raise ArtifactError(f"{queries.path}: no local descriptors of query {shortlist.query_id}")
+        for image in shortlist.image_ids:
+            if image not in gallery:
+                raise ArtifactError(
+                    f"{gallery.path}: no local descriptors of image {image}, shortlisted for query "
+                    f"{shortlist.query_id}; extract the shortlisted images again"
+                )
+
+
+def _ahead(function: Callable[[T], R], items: Iterable[T], threads: int = 1) -> Iterator[R]:
+    """`map(function, items)` in order, by threads that work a few items ahead of the reader and no more."""
+    source = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[Future[R]] = deque(
+            pool.submit(function, item) for item in itertools.islice(source, threads + AHEAD)
+        )
+        try:
+            while running:
+                result = running.popleft().result()
+                for item in itertools.islice(source, 1):
+                    running.append(pool.submit(function, item))
+                yield result
+        finally:
+            for future in running:
+                future.cancel()
+
+
+@contextlib.contextmanager
+def _one_core_each() -> Iterator[int]:
+    """Threads to score with, while every operation of PyTorch stays on one core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield workers()
+    finally:
+        torch.set_num_threads(before)
+
+
+def _to(local: NDArray[np.float32], options: PairOptions) -> Tensor:
+    return torch.from_numpy(local).to(options.device).to(getattr(torch, options.dtype))
+
+
+def _block_name(key: str, weights: str, options: PairOptions, shortlist: Shortlist) -> str:
+    facts = [key, weights, asdict(options) | {"batch": options.pairs}, asdict(shortlist), torch.__version__]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _read_block(scratch: Path | None, name: str, shortlist: Shortlist) -> NDArray[np.float32] | None:
+    """A finished query's logits; None where there are none or the file is not what it should be."""
+    if not shortlist.image_ids:
+        return np.empty(0, np.float32)
+    if scratch is None:
+        return None
+    try:
+        logits = np.load(scratch / f"{name}.npy", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    fits = logits.dtype == np.float32 and logits.shape == (len(shortlist.image_ids),)
+    return logits if fits else None
+
+
+def _write_block(scratch: Path | None, name: str, logits: NDArray[np.float32]) -> None:
+    if scratch is not None:
+        with atomic(scratch / f"{name}.npy") as temporary:
+            np.save(temporary, logits, allow_pickle=False)
