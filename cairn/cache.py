@@ -39,27 +39,28 @@ def entry_key(**parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def open_cache(root: Path) -> "Cache | None":
-    """The cache of the project at `root`, or None where CAIRN_CACHE=off."""
-    place = os.environ.get("CAIRN_CACHE", "")
-    if place == "off":
-        return None
-    asked = os.environ.get("CAIRN_CACHE_GIB", str(DEFAULT_GIB))
-    try:
-        limit = float(asked)
-    except ValueError:
-        limit = -1.0
-    if not 0 <= limit < 1e9:
-        raise ParameterError(f"CAIRN_CACHE_GIB is {asked!r}; a number of GiB, at least 0, is expected")
-    return Cache(Path(place) if place else Path(root) / ".cairn" / "cache", int(limit * 2**30))
-
-
 @dataclass(frozen=True)
 class Cache:
     """A folder of entries. It can be pickled, and used by many processes at once."""
 
     folder: Path
     limit: int = int(DEFAULT_GIB * 2**30)
+    """Bytes that `prune` leaves."""
+
+    @classmethod
+    def of(cls, root: Path) -> "Cache | None":
+        """The cache of the project at `root`, or None where CAIRN_CACHE=off."""
+        place = os.environ.get("CAIRN_CACHE", "")
+        if place == "off":
+            return None
+        asked = os.environ.get("CAIRN_CACHE_GIB", str(DEFAULT_GIB))
+        try:
+            limit = float(asked)
+        except ValueError:
+            limit = -1.0
+        if not 0 <= limit < 1e9:
+            raise ParameterError(f"CAIRN_CACHE_GIB = {asked!r}: a number of GiB, at least 0, is expected")
+        return cls(Path(place) if place else Path(root) / ".cairn" / "cache", int(limit * 2**30))
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under `key`, or None where there are none or they are damaged (then removed)."""
@@ -76,6 +77,10 @@ class Cache:
         with contextlib.suppress(OSError):
             os.utime(path)  # its last use, by which `prune` chooses
         return bytes(payload)
+
+    def has(self, key: str) -> bool:
+        """Whether there is an entry, sound or not: `get` looks."""
+        return self._path(key).is_file()
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data` under `key`. A full disk or a read-only folder costs the entry, never the result."""

@@ -1,7 +1,7 @@
 """Parameters checked against a pydantic model, with errors that name the key and what is allowed."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cairn.errors import ParameterError
@@ -13,49 +13,50 @@ if TYPE_CHECKING:
 
 
 def validated(model: "type[M]", values: Mapping[str, Any], where: str) -> "M":
-    """An instance of `model` from plain `values`; ParameterError, one line starting with `where`, otherwise.
+    """An instance of `model` from plain `values`, defaults filled in.
 
-    Only the first fault is told: a key that does not exist (with what is allowed and the closest name), one
-    that is missing, or a value of the wrong type or out of its range.
+    Raises `ParameterError` that names the dotted key below `where` and what is allowed there.
     """
     from pydantic import ValidationError
 
     if not isinstance(values, Mapping):
-        raise ParameterError(f"{where}: {values!r} is not a mapping of parameters")
+        raise ParameterError(f"{where} = {shown(values)}: a mapping is expected")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-    path = tuple(first["loc"])
-    key = ".".join(map(str, path))
+    key = ".".join((where, *(str(part) for part in first["loc"])))
     if first["type"] == "extra_forbidden":
-        allowed = sorted(_fields(model, path[:-1]))
-        prefix = "".join(f"{part}." for part in path[:-1])
+        allowed = _fields_at(model, first["loc"][:-1])
         raise ParameterError(
-            f"{where}: {key} is not a parameter{close_match(str(path[-1]), allowed, prefix)}; "
-            f"allowed: {', '.join(allowed)}"
+            f"{key} is not a known key{hint(str(first['loc'][-1]), allowed)}; allowed: {', '.join(allowed)}"
         )
     if first["type"] == "missing":
-        raise ParameterError(f"{where}: {key} is missing")
-    reason = first["msg"][:1].lower() + first["msg"][1:]
-    raise ParameterError(f"{where}: {key} is {first['input']!r}: {reason}")
+        raise ParameterError(f"{key} is missing; it has no default")
+    raise ParameterError(f"{key} = {shown(first['input'])}: {first['msg']}")
 
 
-def close_match(name: str, allowed: Sequence[str], prefix: str = "") -> str:
-    """` (did you mean …?)` where one of `allowed` is close to `name`, else an empty string."""
-    close = difflib.get_close_matches(name, allowed, n=1)
-    return f" (did you mean {prefix}{close[0]}?)" if close else ""
+def hint(word: str, allowed: Iterable[str]) -> str:
+    """` (did you mean …?)` where one of `allowed` is close to `word`, else an empty string."""
+    close = difflib.get_close_matches(word, list(allowed), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _fields(model: "type[BaseModel]", path: Sequence[Any]) -> list[str]:
-    """Names of the fields of the model that lies at `path` inside `model`."""
+def shown(value: Any) -> str:
+    """A value as Python writes it, cut to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _fields_at(model: "type[BaseModel]", location: tuple[Any, ...]) -> list[str]:
     from pydantic import BaseModel
 
-    for name in path:
-        inner = model.model_fields.get(str(name))
-        if inner is None or not (
-            isinstance(inner.annotation, type) and issubclass(inner.annotation, BaseModel)
-        ):
+    for part in location:
+        field = model.model_fields.get(str(part))
+        annotation = field.annotation if field else None
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        nested = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if not nested:
             return []
-        model = inner.annotation
+        model = nested[0]
     return list(model.model_fields)
