@@ -236,8 +236,8 @@ def _quasi_bayes(ordered):
 
 
 @compiled(fastmath=FAST_SUMS, nogil=True)
-def _best_scale(z, top, xi, start):
-    """sigma (mean 1) maximising the likelihood for xi; `start` <= 0 means none."""
+def _best_scale(z, top, xi, start, tolerance):
+    """sigma (mean 1) maximising the likelihood for xi, to a relative `tolerance`; `start` <= 0 means none."""
     if abs(xi) < 1e-7:
         return 1.0
     k = len(z)
@@ -262,7 +262,7 @@ def _best_scale(z, top, xi, start):
         new = sigma - value / slope
         if not (low < new < high):
             new = 0.5 * (low + min(high, 4 * sigma))
-        if abs(new - sigma) < 1e-11 * sigma:
+        if abs(new - sigma) < tolerance * sigma:
             return new
         sigma = new
     return sigma
@@ -275,7 +275,7 @@ def _scale_given_shape(values, shapes):
     for row in prange(n):
         mean = values[row].mean()
         z = values[row] / mean
-        out[row] = mean * _best_scale(z, z.max(), shapes[row], 0.0)
+        out[row] = mean * _best_scale(z, z.max(), shapes[row], 0.0, 1e-11)
     return out
 
 
@@ -292,7 +292,7 @@ def _profile(values, shapes):
         sigma = 0.0
         for g in range(grid):
             xi = shapes[g]
-            sigma = _best_scale(z, top, xi, sigma)
+            sigma = _best_scale(z, top, xi, sigma, 1e-11)
             if abs(xi) < 1e-7:
                 value = -k * np.log(sigma) - k / sigma
             else:
