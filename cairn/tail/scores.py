@@ -123,7 +123,7 @@ def sample_scores(
 
 def load_scores(path: Path) -> tuple[SampleScores, dict[str, Any]]:
     """Read `top`, `pos_q`, `pos_s`, `S` from an .npz file (no pickles), and what else it holds of `full_map`,
-    `true_x`, `full_B` (truth, for plots). Raises InputError naming the file and the array.
+    `true_x`, `full_B` (truth, for plots) and `hard` (mined distractors' scores). Raises InputError naming the file and the array.
     """
     path = Path(path)
     if not path.is_file():
@@ -140,7 +140,7 @@ def load_scores(path: Path) -> tuple[SampleScores, dict[str, Any]]:
                     f"{path}: has no {', '.join(missing)}; needed are top [queries, T], pos_q, pos_s and S"
                 )
             arrays = {name: archive[name] for name in ("top", "pos_q", "pos_s", "S")}
-            truth = {n: archive[n] for n in ("full_map", "true_x", "full_B", "N") if n in archive.files}
+            truth = {n: archive[n] for n in ("full_map", "true_x", "full_B", "hard") if n in archive.files}
     except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
         raise InputError(f"{path}: cannot be read as an .npz of plain arrays ({error})") from error
     if arrays["S"].size != 1:
