@@ -147,21 +147,19 @@ def on_gpu(arguments: argparse.Namespace) -> dict[str, Any] | str:
 
 
 def pair_operations(shape: AmesShape, q: int, t: int) -> float:
-    """Multiplications and additions that one pair needs in the block-wise form (projection of inputs aside)."""
+    """Multiplications and additions of one pair in the block-wise form, without projecting its inputs."""
     width, hidden = shape.model_dim, shape.feedforward
     rows, k = q + t + 1, t + 1
-    self_attention = 4 * width * (q * (q + 1) + rows + t * k)
-    projections = rows * width * width * 2 * 4
-    few_keys = (
-        2 * k * width * width * 2 + 4 * q * shape.heads * k * width + 4 * shape.heads * k * width * width // 2
-    )
-    few_rows = 4 * shape.heads * k * (q + 1) * width + 2 * k * width * width * 4
+    heads = shape.heads
+    self_attention = 4 * width * (q * (q + 1) + rows + t * k) + 8 * rows * width * width
+    few_keys = 8 * k * width * width + 4 * q * heads * k * width
+    few_rows = 8 * k * width * width + 4 * heads * k * (q + 1) * width
     feedforward = 4 * rows * width * hidden
-    whole = self_attention + projections + few_keys + few_rows + feedforward
-    # The first layer's query rows are attended once for all candidates; the last layer ends at its token.
-    first = whole - q * width * width * 2 * 3 - 4 * width * q * (q + 1)
-    last = self_attention + projections
-    return float(first + whole * (shape.layers - 2) + last)
+    whole = self_attention + few_keys + few_rows + feedforward
+    # In the first layer the query's rows are projected and attended once for all candidates; the last layer
+    # ends with the matching token.
+    first = whole - 6 * q * width * width - 4 * width * q * (q + 1)
+    return float(first + whole * (shape.layers - 2) + self_attention)
 
 
 def matrix_rate(kind: torch.dtype) -> float:
@@ -205,9 +203,8 @@ def report(result: dict[str, Any]) -> None:
     print(f"  dense, masked   {cpu['dense_pairs_per_second']:8.1f} pairs/s")
     print(f"  block by block  {cpu['blockwise_pairs_per_second']:8.1f} pairs/s")
     rounds = ", ".join(f"{ratio:.2f}" for ratio in cpu["ratios_of_rounds"])
-    print(
-        f"  ratio {cpu['ratio']:.2f} (rounds: {rounds}); logits differ by {cpu['largest_difference']:.1e} at most"
-    )
+    print(f"  ratio {cpu['ratio']:.2f} (rounds: {rounds})")
+    print(f"  logits differ by {cpu['largest_difference']:.1e} at most")
     print(f"  peak memory of both {cpu['peak_memory_mib']:.0f} MiB")
     if isinstance(gpu, str):
         print(f"GPU: {gpu}")
@@ -215,9 +212,10 @@ def report(result: dict[str, Any]) -> None:
     print(f"GPU: {gpu['device']}, {gpu['operations_per_pair'] / 1e9:.2f} G operations per pair")
     for name in ("float16", "bfloat16"):
         part = gpu[name]
+        share = 100 * part["share_of_matrix_rate"]
         print(
-            f"  {name:9} {part['pairs_per_second']:9.0f} pairs/s, {100 * part['share_of_matrix_rate']:.0f}% of "
-            f"the matrix rate, logits within {part['largest_difference_from_float32']:.1e} of float32"
+            f"  {name:9} {part['pairs_per_second']:9.0f} pairs/s, {share:.0f}% of the matrix rate, "
+            f"logits within {part['largest_difference_from_float32']:.1e} of float32"
         )
 
 

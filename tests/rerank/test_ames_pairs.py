@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,16 @@ def test_equals_the_dense_network_pair_by_pair(variant: dict):
             local, mask = map(torch.from_numpy, gallery.batch([image], 5))
             with torch.inference_mode():
                 assert value == pytest.approx(dense(query, query_mask, local, mask).item(), abs=5e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("variant", [{}, {"binarized": True}])
+def test_half_precision_is_near_float32(dtype: str, variant: dict):
+    built, world_ = network(**variant), world()
+    exact = np.concatenate(pair_logits(built, *world_, OPTIONS))
+    half = np.concatenate(pair_logits(built, *world_, replace(OPTIONS, dtype=dtype)))
+    assert np.abs(exact - half).max() < (0.02 if dtype == "float16" else 0.2)
+    assert next(built.parameters()).dtype == torch.float32
 
 
 def test_each_image_is_read_once_in_file_order():
