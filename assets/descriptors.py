@@ -16,11 +16,10 @@ def descriptors(job: Job) -> None:
 
     Queries are cropped to their box, gallery images never.
     """
-    from cairn.cache import Cache
-    from cairn.systems import extract_descriptors
-
     from cairn.benchmarks.structure import read_ground_truth
+    from cairn.cache import Cache
     from cairn.images.manifest import read_manifest
+    from cairn.systems.descriptors import extract_descriptors
 
     extract_descriptors(
         read_manifest(job.inputs["manifest"] / "manifest.parquet"),
@@ -31,5 +30,6 @@ def descriptors(job: Job) -> None:
         job.parameters["settings"],
         job.output,
         cache=Cache.of(job.root),
-        code=job.features,
+        code=job.digest,
+        features_code=job.features,
     )

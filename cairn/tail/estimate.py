@@ -56,7 +56,13 @@ class TailEstimate:
 
 
 def estimate_arrays(
-    top: np.ndarray, pos_q: np.ndarray, pos_s: np.ndarray, sample_size: int, gallery: float, cutoff: int, **options
+    top: np.ndarray,
+    pos_q: np.ndarray,
+    pos_s: np.ndarray,
+    sample_size: int,
+    gallery: float,
+    cutoff: int,
+    **options,
 ) -> TailEstimate:
     """`estimate_tail` on bare arrays: `top` [Q, T] descending, `pos_q` [P], `pos_s` [P], S, N, K."""
     return estimate_tail(sample_scores(top, pos_q, pos_s, sample_size), gallery, cutoff, **options)
@@ -243,7 +249,9 @@ def _warnings(
         out.append(f"the paper's fit has only {facts['paper_fit']['exceedances']} exceedances per query")
     unusable = 1 - float(np.mean(scores.top[:, 0] > scores.top[:, facts["posterior"]["exceedances"]]))
     if unusable > 0:
-        out.append(f"{unusable:.1%} of queries have no tail (their best scores all tie): counts stand in for it")
+        out.append(
+            f"{unusable:.1%} of queries have no tail (their best scores all tie): counts stand in for it"
+        )
     if gallery > size and calibration is None:
         out.append(
             "too few kept scores for self-calibration: the model's bias is unknown and not in the intervals"

@@ -202,7 +202,12 @@ def _flatten(likelihood: np.ndarray) -> np.ndarray:
 
 
 def _shape_prior(
-    marginal: np.ndarray, shapes: np.ndarray, widths: np.ndarray, usable: np.ndarray, mean: float, spread: float
+    marginal: np.ndarray,
+    shapes: np.ndarray,
+    widths: np.ndarray,
+    usable: np.ndarray,
+    mean: float,
+    spread: float,
 ) -> tuple[float, float]:
     """Mean and spread of the normal prior over shapes by EM over the usable rows."""
     rows = marginal[usable]
@@ -325,7 +330,22 @@ def _running(values, mean, xi, s, depth, out):
 
 @compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
 def _integrate(
-    above, row, index, known, wanted, shapes, weight, scale, log_k, ratio, slope, start, step, table, largest, lump
+    above,
+    row,
+    index,
+    known,
+    wanted,
+    shapes,
+    weight,
+    scale,
+    log_k,
+    ratio,
+    slope,
+    start,
+    step,
+    table,
+    largest,
+    lump,
 ):
     """Posterior means of precision and its square, and of log x relative to u, per positive."""
     first = np.zeros(len(above))
