@@ -20,7 +20,7 @@ def learn_pca(descriptors: np.ndarray, dimension: int, strength: float) -> tuple
     most = min(count - 1, dim)
     if dimension > most:
         raise ParameterError(
-            f"pca.dimension is {dimension}: {count} training images with {dim}-dimensional descriptors allow "
+            f"pca.dimension = {dimension}: {count} training images with {dim}-dimensional descriptors allow "
             f"at most {most}"
         )
     mean = descriptors.mean(axis=0, dtype=np.float64)

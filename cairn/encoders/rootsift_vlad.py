@@ -27,7 +27,7 @@ class _Model(BaseModel):
 class Local(_Model):
     """Local features of an image."""
 
-    limit: Annotated[int, Field(ge=8, le=20_000)] = 1000
+    limit: Annotated[int, Field(ge=8, le=20_000)] = 600
     """Features kept per image, strongest response first."""
     longest: Annotated[int, Field(ge=64, le=10_000)] | None = 640
     """Longer side, in pixels, to which larger images are reduced; null for never."""
@@ -38,7 +38,9 @@ class Local(_Model):
 class Vocabulary(_Model):
     """The visual words, learned by k-means on the training images."""
 
-    words: Annotated[int, Field(ge=1, le=65_536)] = 128
+    words: Annotated[int, Field(ge=1, le=65_536)] = 256
+    dimension: Annotated[int, Field(ge=1, le=DIM)] = 64
+    """Principal components of RootSIFT that are kept (rotation, no whitening)."""
     sample: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Descriptors that the words are learned from, the same share of every image."""
     images: Annotated[int, Field(ge=1)] = 10_000
@@ -68,8 +70,9 @@ class Pca(_Model):
 class Parameters(_Model):
     """Parameters of `rootsift-vlad`.
 
-    Without PCA a descriptor has 128 × words numbers. On toytown, whose 900 training images cannot fill so
-    many dimensions, every PCA cost more than ten points of Medium.
+    Without PCA of the whole a descriptor has words × vocabulary.dimension numbers. On toytown, whose 900
+    training images cannot fill so many dimensions, every such PCA that was tried cost more than ten points of
+    Medium.
     """
 
     local: Local = Local()
@@ -106,7 +109,10 @@ class RootSiftVlad:
         return self.features(image)
 
     def learn(self, training: Training, count: int) -> Learned:
-        """The words, and where asked the PCA. InputError where the images have fewer features than words."""
+        """Components of RootSIFT, the words, and where asked the PCA of the whole.
+
+        InputError where the images have too few features for so many words or components.
+        """
         wanted, seed = self.parameters.vocabulary, self.parameters.vocabulary.seed
         generator = np.random.default_rng(seed)
         chosen = set(_choice(generator, count, wanted.images))
@@ -117,18 +123,22 @@ class RootSiftVlad:
             if number in chosen
         ]
         sample = np.concatenate([*taken, np.zeros((0, DIM), np.uint8)])
-        if len(sample) < wanted.words:
+        least = max(wanted.words, wanted.dimension + 1)
+        if len(sample) < least:
             raise InputError(
-                f"a vocabulary of {wanted.words} words needs as many features; the {count} training images "
-                f"gave {len(sample)}"
+                f"a vocabulary of {wanted.words} words of {wanted.dimension} dimensions needs {least} features; "
+                f"the {count} training images gave {len(sample)}"
             )
-        words = learn_words(root(sample), wanted.words, iterations=wanted.iterations, seed=seed)
-        learned = {"words": words, "sampled": np.array(len(sample))}
+        rooted = root(sample)
+        centre, components = learn_pca(rooted, wanted.dimension, 0.0)
+        reduced = (rooted - centre) @ components
+        words = learn_words(reduced, wanted.words, iterations=wanted.iterations, seed=seed)
+        learned = {"components": components, "centre": centre, "words": words}
         dimension = self.parameters.pca.dimension
         if dimension is not None:
             chosen = set(_choice(generator, count, MOST_PCA_IMAGES))
             rows = [
-                self._vlad(features, words)
+                self._vlad(features, learned)
                 for number, features in enumerate(training())
                 if number in chosen and len(features)
             ]
@@ -137,17 +147,17 @@ class RootSiftVlad:
         return learned
 
     def describe(self, prepared: Sequence[LocalFeatures], learned: Learned) -> np.ndarray:
-        """VLADs float32 [n, words × 128], or [n, pca.dimension]; zero for an image without features."""
-        rows = np.array([self._vlad(features, learned["words"]) for features in prepared])
+        """VLADs float32 [n, words × vocabulary.dimension], or [n, pca.dimension]; zero for an image without features."""
+        rows = np.array([self._vlad(features, learned) for features in prepared])
         if "projection" in learned:
             rows = project(rows, learned["mean"], learned["projection"])
         return rows
 
-    def _vlad(self, features: LocalFeatures, words: np.ndarray) -> np.ndarray:
+    def _vlad(self, features: LocalFeatures, learned: Learned) -> np.ndarray:
         options = self.parameters.vlad
         return vlad(
-            root(features.descriptors),
-            words,
+            (root(features.descriptors) - learned["centre"]) @ learned["components"],
+            learned["words"],
             power=options.power,
             intra=options.intra,
             residuals=options.residuals,
