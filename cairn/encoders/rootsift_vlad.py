@@ -147,7 +147,7 @@ class RootSiftVlad:
         return learned
 
     def describe(self, prepared: Sequence[LocalFeatures], learned: Learned) -> np.ndarray:
-        """VLADs float32 [n, words × vocabulary.dimension], or [n, pca.dimension]; zero for an image without features."""
+        """float32 [n, words × vocabulary.dimension], or [n, pca.dimension]; zero for an image without features."""
         rows = np.array([self._vlad(features, learned) for features in prepared])
         if "projection" in learned:
             rows = project(rows, learned["mean"], learned["projection"])

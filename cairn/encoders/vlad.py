@@ -1,9 +1,9 @@
 """VLAD: an image's local descriptors aggregated by what they differ from the nearest visual word.
 
 Jégou, Perronnin, Douze, Sánchez, Pérez and Schmid, "Aggregating local image descriptors into compact codes",
-PAMI 2012 (VLAD over principal components of the descriptors, power normalisation); Arandjelović and Zisserman, "All about VLAD", CVPR 2013 (intra
-normalisation); Delhumeau, Gosselin, Jégou and Pérez, "Revisiting the VLAD image representation", ACM MM 2013
-(normalised residuals).
+PAMI 2012 (VLAD over principal components of the descriptors, power normalisation); Arandjelović and Zisserman,
+"All about VLAD", CVPR 2013 (intra normalisation); Delhumeau, Gosselin, Jégou and Pérez, "Revisiting the VLAD
+image representation", ACM MM 2013 (normalised residuals).
 """
 
 import numpy as np
