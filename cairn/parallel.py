@@ -38,5 +38,24 @@ def map_processes(
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(processes, get_context("spawn"), initializer, initargs) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (initializer, initargs)) as pool:
         yield from pool.map(function, items, chunksize=chunksize)
+
+
+def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+    """Start a worker that ends when its parent does: a parent killed with SIGKILL cannot end it, and it would
+    wait for work for ever."""
+    import threading
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if initializer:
+        initializer(*initargs)
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import connection, parent_process
+
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)

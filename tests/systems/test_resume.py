@@ -1,5 +1,6 @@
 """A killed extraction goes on where it was, and ends with the same bytes."""
 
+import os
 import random
 import signal
 import subprocess
@@ -25,6 +26,18 @@ if __name__ == "__main__":
     print("on", flush=True)
     run(Town(root, read(root), truth_of()), output, Cache(cache))
 """
+
+
+def gone(group: int) -> bool:
+    """Whether all processes of a group end within ten seconds."""
+    for _ in range(200):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    os.killpg(group, signal.SIGKILL)
+    return False
 
 
 def test_killed_at_random_moments(town: Town, tmp_path: Path):
@@ -53,6 +66,7 @@ def test_killed_at_random_moments(town: Town, tmp_path: Path):
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
+        assert gone(child.pid), "worker processes outlive a killed parent"
         entries.append(sum(1 for _ in cache.glob("??/[!.]*")))
     assert entries[1] > 0 and entries == sorted(entries)
     assert contents(run(town, tmp_path / "last", Cache(cache))) == whole
