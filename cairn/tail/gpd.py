@@ -270,7 +270,7 @@ def _best_scale(z, top, xi, start, tolerance):
 
 @compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
 def _scale_given_shape(values, shapes):
-    n, k = values.shape
+    n, _ = values.shape
     out = np.empty(n)
     for row in prange(n):
         mean = values[row].mean()
