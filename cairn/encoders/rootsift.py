@@ -51,8 +51,9 @@ class RootSift:
         import cv2
 
         reduced = _reduce(image, self.longest)
-        sift = cv2.SIFT_create(nfeatures=self.limit, contrastThreshold=self.contrast)
-        points, descriptors = sift.detectAndCompute(reduced, None)  # type: ignore[call-overload]
+        create: Any = cv2.SIFT_create  # pyright: ignore[reportAttributeAccessIssue] - absent from its stubs
+        sift = create(nfeatures=self.limit, contrastThreshold=self.contrast)
+        points, descriptors = sift.detectAndCompute(reduced, None)
         if descriptors is None or not len(points):
             return _none()
         rows = np.array([(*point.pt, point.size, point.response, point.angle) for point in points])

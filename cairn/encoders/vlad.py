@@ -61,6 +61,7 @@ def learn_words(descriptors: np.ndarray, words: int, *, iterations: int, seed: i
     By FAISS on one thread: the same input gives the same words on one machine.
     """
     import faiss
+    from threadpoolctl import threadpool_limits
 
     training = faiss.Kmeans(
         descriptors.shape[1],
@@ -72,6 +73,7 @@ def learn_words(descriptors: np.ndarray, words: int, *, iterations: int, seed: i
         min_points_per_centroid=1,
         max_points_per_centroid=len(descriptors),
     )
-    training.train(np.ascontiguousarray(descriptors, np.float32))
+    with threadpool_limits(1):
+        training.train(np.ascontiguousarray(descriptors, np.float32))
     assert training.centroids is not None
     return np.array(training.centroids, np.float32)

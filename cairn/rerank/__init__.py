@@ -10,6 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cairn.registry import load_module, look_up
 
+QUERIES_FILE = "queries.hdf5"
+IMAGES_FILE = "images.hdf5"
+"""A second stage finds its local features in these files of one folder (see `cairn.store.local`)."""
+
 REGISTRY = Path(__file__).with_name("registry.yaml")
 
 
@@ -18,7 +22,7 @@ class Geometry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    features: Annotated[int, Field(ge=8, le=20_000)] = 500
+    features: Annotated[int, Field(ge=8, le=20_000)] = 700
     """Local features per image that are matched: the strongest."""
     ratio: Annotated[float, Field(gt=0, le=1)] = 0.85
     """A match is kept where its distance is below `ratio` × that of the second best."""

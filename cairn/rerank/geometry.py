@@ -18,12 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from cairn.encoders.rootsift import root
-from cairn.rerank import Geometry, RerankParameters
+from cairn.rerank import IMAGES_FILE, QUERIES_FILE, Geometry, RerankParameters
 from cairn.rerank.two_stage import RankedQuery, RerankedQuery, shortlist
 from cairn.store.local import LocalFeatures, LocalStore, open_local
 
-QUERIES_FILE = "queries.hdf5"
-IMAGES_FILE = "images.hdf5"
 UNVERIFIED = -1
 """In the column `inliers`: the image was not in the shortlist."""
 
@@ -65,7 +63,7 @@ def rerank(
     ]
     pairs = sum(len(images) for _, images in tasks)
     # Spawned processes cost about a second; some hundred pairs are done sooner than that.
-    processes = (processes or workers()) if pairs > 400 else 1
+    processes = processes or (workers() if pairs > 400 else 1)
     counted = map_processes(
         _verify, tasks, initializer=_start, initargs=(local, parameters.geometry), processes=processes
     )

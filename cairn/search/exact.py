@@ -23,7 +23,10 @@ LEAST_TILE, MOST_TILE = 64, 8192
 class Gallery(Protocol):
     """What is searched: `cairn.store.descriptors.DescriptorStore` is one."""
 
-    dim: int
+    @property
+    def dim(self) -> int:
+        """Numbers of a descriptor."""
+        ...
 
     def __len__(self) -> int: ...
 

@@ -15,7 +15,7 @@ from cairn.errors import CairnError, InputError
 from cairn.files import atomic, write_json
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.progress import say
-from cairn.store.descriptors import QUERIES_FILE, open_queries, open_shards, write_shard
+from cairn.store.descriptors import QUERIES_FILE, DescriptorStore, open_queries, open_shards, write_shard
 from cairn.store.shards import assign_shards, shard_name
 from cairn.systems.extraction import Work, described, device, gallery_views, prepared, query_views
 from cairn.systems.features import View
@@ -133,7 +133,7 @@ def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -
 def _write_facts(output: Path, encoder_name: str) -> None:
     gallery, queries = open_shards(output), open_queries(output)
     empty = {
-        "images": [name for store in (gallery,) for name in _without_features(store)],
+        "images": _without_features(gallery),
         "queries": _without_features(queries),
     }
     for what, names in empty.items():
@@ -153,7 +153,7 @@ def _write_facts(output: Path, encoder_name: str) -> None:
     )
 
 
-def _without_features(store: Any) -> list[str]:
+def _without_features(store: DescriptorStore) -> list[str]:
     """Ids whose descriptor is zero, sorted."""
     found, start = [], 0
     for block in store.blocks():

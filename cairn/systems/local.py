@@ -12,14 +12,12 @@ from cairn.encoders import load_encoder
 from cairn.errors import ParameterError
 from cairn.files import write_json
 from cairn.images.manifest import ImageSource, Manifest
-from cairn.rerank import RerankParameters, load_reranker
+from cairn.rerank import IMAGES_FILE, QUERIES_FILE, RerankParameters, load_reranker
 from cairn.rerank.rankings import read_ranking
 from cairn.store.local import LocalFeatures, write_local
 from cairn.systems.extraction import Work, device, gallery_views, prepared, query_views
 from cairn.validation import validated
 
-QUERIES_FILE = "queries.hdf5"
-IMAGES_FILE = "images.hdf5"
 FACTS_FILE = "local.json"
 
 

@@ -49,7 +49,7 @@ def learn_vocabulary(
     with one_thread():
         learned = encoder.learn(lambda: prepared(views, work, "Features of training images"), len(views))
     with atomic(output / ARRAYS_FILE) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, **{name: learned[name] for name in sorted(learned)})
+        np.savez(stream, allow_pickle=False, **{name: learned[name] for name in sorted(learned)})
     write_json(
         output / FACTS_FILE,
         {
