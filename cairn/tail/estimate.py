@@ -13,7 +13,7 @@ from cairn.tail.hard_mined import hard_mined
 from cairn.tail.hardness import TailFit, evt_hardness, exceedance_count, fit_tail
 from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
 from cairn.tail.law import average_precision
-from cairn.tail.posterior import Prediction, TailPosterior, default_exceedances, fit_posterior, predict
+from cairn.tail.posterior import Prediction, TailPosterior, choose_posterior, predict
 from cairn.tail.scores import SampleScores, check_gallery, sample_scores
 
 ESTIMATORS = ("default", "evt", "count", "naive", *baselines.CURVES)
@@ -91,8 +91,7 @@ def estimate_tail(
         "count": baselines.count(scores, gallery, cutoff),
         "naive": baselines.naive(scores, cutoff),
     }
-    posterior = fit_posterior(scores.top, default_exceedances(scores.top.shape[1]))
-    prediction = predict(scores, posterior, gallery, cutoff)
+    posterior, prediction = choose_posterior(scores, gallery, cutoff)
     default = average_precision(prediction.precision, scores.query, scores.positives, cutoff)
     calibration = None
     if gallery > scores.sample_size:
@@ -118,7 +117,7 @@ def estimate_tail(
     }
     hardness = np.exp(prediction.log_hardness)
     facts = _facts(scores, gallery, cutoff, tail, free, posterior, prediction, calibration, hardness)
-    facts["calibration"]["correction"] = -correction
+    facts["calibration"]["correction"] = 0.0 - correction
     return TailEstimate(
         estimates,
         {name: value for name, value in per_query.items() if name in estimates},

@@ -25,7 +25,7 @@ from numba import prange
 from cairn.tail.compiled import FAST_SUMS, compiled
 from cairn.tail.gpd import _best_scale, _sums
 from cairn.tail.hardness import exceedances_over
-from cairn.tail.law import precision_moments
+from cairn.tail.law import average_precision, precision_moments
 from cairn.tail.scores import SampleScores
 
 # Shapes from uniform-like (-1) over bounded and exponential (0) to heavy; finest where real tails lie.
@@ -36,13 +36,15 @@ _LUMPS = np.array(
     [(0, 0), (0, 1), (0, 2)] + [(t, j) for t in (0, 1, 2) for j in (3, 4, 5, 7, 10, 14, 20, 28, 40)]
 )
 _DEEPEST = 42  # t + j of the largest
+FEWEST_EXCEEDANCES = 20
+AGREEMENT = 0.0016  # mean AP per e-fold of N/S by which two thresholds may differ where both are right
 RESOLVED = 10  # from this count on, c/S is more certain than any fit
 _TABLE_INDEX = 64  # positives ranked later within their query than this use the mean hardness instead
 
 
 def default_exceedances(kept: int) -> int:
     """How many of T kept scores the posterior uses: T/16 (250 of 4000), at least 20 where there are that many."""
-    return max(min(max(round(kept / 16), 20), 400, kept - 1), 1)
+    return max(min(max(round(kept / 16), FEWEST_EXCEEDANCES), 400, kept - 1), 1)
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,33 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     return TailPosterior(
         threshold, k, usable, weight, scale, values[:, 0].copy(), skip, size, mean, spread, share
     )
+
+
+def choose_posterior(
+    scores: SampleScores, gallery: float, cutoff: int
+) -> tuple[TailPosterior, Prediction]:
+    """Posterior and prediction at the largest number of exceedances that halving it does not contradict.
+
+    Starting from `default_exceedances`, k is halved (not below 20) as long as mean AP@K at N rises by more than
+    `AGREEMENT` per e-fold of N/S plus twice the paired standard error over queries: a pool made of clusters ends
+    sooner near the top than its wider tail suggests. After Lepski (Theory Probab. Appl. 1990); one-sided, since
+    lumps of confusers make few exceedances err downwards.
+    """
+    k = default_exceedances(scores.top.shape[1])
+    tail = fit_posterior(scores.top, k)
+    found = predict(scores, tail, gallery, cutoff)
+    ap = average_precision(found.precision, scores.query, scores.positives, cutoff)
+    while k > FEWEST_EXCEEDANCES:
+        k = max(k // 2, FEWEST_EXCEEDANCES)
+        closer = fit_posterior(scores.top, k)
+        other = predict(scores, closer, gallery, cutoff)
+        ap_closer = average_precision(other.precision, scores.query, scores.positives, cutoff)
+        moved = ap_closer - ap
+        error = moved.std() / np.sqrt(len(moved))
+        if moved.mean() <= AGREEMENT * np.log(gallery / scores.sample_size) + 2 * error:
+            break
+        tail, found, ap = closer, other, ap_closer
+    return tail, found
 
 
 def predict(
