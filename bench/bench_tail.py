@@ -1,8 +1,8 @@
 """Accuracy, interval coverage and speed of the tail estimators, beside SciPy's loop, in one run.
 
-    python -m bench.bench_tail                 # everything (about twenty minutes on two idle cores)
-    python -m bench.bench_tail --quick         # the same with few draws
-    python -m bench.bench_tail --only speed    # one part: accuracy, coverage, proxy, speed, tuning
+python -m bench.bench_tail                 # everything (about twenty minutes on two idle cores)
+python -m bench.bench_tail --quick         # the same with few draws
+python -m bench.bench_tail --only speed    # one part: accuracy, coverage, proxy, speed, tuning
 """
 
 import argparse
@@ -28,7 +28,9 @@ CLUSTERED = "clustered"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="few draws: shows the form, not the figures")
     parser.add_argument("--only", choices=["accuracy", "coverage", "proxy", "speed", "tuning"])
     parser.add_argument("--out", type=Path, help="also write the figures as JSON here")
@@ -58,7 +60,9 @@ def accuracy(quick: bool) -> dict:
 
 def tuning(quick: bool) -> dict:
     """The same on the shapes the estimator was tuned on, with other seeds."""
-    return _accuracy(TUNING, (2001,), 300 if quick else 1232, clustered=False, title="shapes used while tuning")
+    return _accuracy(
+        TUNING, (2001,), 300 if quick else 1232, clustered=False, title="shapes used while tuning"
+    )
 
 
 def _accuracy(
@@ -76,7 +80,9 @@ def _accuracy(
             for fraction in FRACTIONS:
                 _note(errors, CLUSTERED, fraction, pool.draw(seed, fraction))
     names = [*shapes, CLUSTERED] if clustered else list(shapes)
-    print(f"\n## Absolute error of mAP@1000, {title}: {len(seeds)} seeds, {queries} queries (clustered: 200)\n")
+    print(
+        f"\n## Absolute error of mAP@1000, {title}: {len(seeds)} seeds, {queries} queries (clustered: 200)\n"
+    )
     rows = []
     for fraction in FRACTIONS:
         for label, pick in (("mean", np.mean), ("worst", np.max)):
@@ -223,11 +229,21 @@ def speed(quick: bool) -> dict:
     theirs = (time.perf_counter() - began) / len(chosen) * len(x)
     gap = np.abs(expected_precision(x[chosen], scores.index[chosen], gallery, cutoff) - reference).max()
     # SciPy's side: its fit loop and its law; counting is not charged to it.
-    add(f"counts + fit + law, {len(x):,} positives", ours, theirs + out["fit, 1,232 rows, k = 200"]["scipy"], 0.2)
+    add(
+        f"counts + fit + law, {len(x):,} positives",
+        ours,
+        theirs + out["fit, 1,232 rows, k = 200"]["scipy"],
+        0.2,
+    )
     k = default_exceedances(scores.top.shape[1])
     add("self-calibration (6 redraws)", _best(lambda: calibrate(scores, gallery, cutoff, k), 2), None, 2.0)
 
-    add("default estimate without calibration", _best(lambda: choose_posterior(scores, gallery, cutoff), 2), None, 2.0)
+    add(
+        "default estimate without calibration",
+        _best(lambda: choose_posterior(scores, gallery, cutoff), 2),
+        None,
+        2.0,
+    )
     print(f"\n## Speed, {get_num_threads()} threads (law against SciPy: {gap:.1e})\n")
     _table(["task", "Cairn", "target", "SciPy loop (scaled)", "ratio"], rows)
     return out

@@ -19,9 +19,29 @@ CENTER, BETWEEN, WITHIN = -6.7, 1.8, 3.3  # decades: hardness of positives, spre
 _GRID = np.linspace(-33.0, -0.6, 800)  # log p at which quantile functions are tabulated
 
 # Used while the estimator was designed and its constants were chosen.
-TUNING = ("normal", "bounded", "heavy", "exponential", "caps", "lognormal", "weibull", "mixture", "lumps-tuning")
+TUNING = (
+    "normal",
+    "bounded",
+    "heavy",
+    "exponential",
+    "caps",
+    "lognormal",
+    "weibull",
+    "mixture",
+    "lumps-tuning",
+)
 # Never looked at while tuning.
-HELD_OUT = ("burr", "student", "beta", "gumbel", "gamma-mixed", "two-shapes", "scale-mixture", "lumps", "wide-lumps")
+HELD_OUT = (
+    "burr",
+    "student",
+    "beta",
+    "gumbel",
+    "gamma-mixed",
+    "two-shapes",
+    "scale-mixture",
+    "lumps",
+    "wide-lumps",
+)
 
 
 class World(NamedTuple):
@@ -83,7 +103,9 @@ def world(
     query, log_x = positives(queries, rng)
     score = _read(table[query], log_x[:, None])[:, 0]
     spacing = np.cumsum(rng.exponential(size=(queries, kept)), axis=1)
-    top = _read(table, np.log(spacing) - np.log(spacing[:, -1:] + rng.gamma(sample - kept + 1, size=(queries, 1))))
+    top = _read(
+        table, np.log(spacing) - np.log(spacing[:, -1:] + rng.gamma(sample - kept + 1, size=(queries, 1)))
+    )
     lump = _lumps(shape, table, rng)
     inside = rng.random(lump.shape) < fraction
     if lump.shape[1]:
@@ -121,7 +143,9 @@ def population(shape: str, gallery: int = 10**8, cutoff: int = 1000, queries: in
             score = _read(table[query[rows] - start], log_x[rows][:, None])[:, 0]
             done.append(count_ahead(lump, query[rows] - start, score) / gallery)
         x = x + np.concatenate(done)
-    return float(average_precision(expected_precision(x, index, gallery, cutoff), query, count, cutoff).mean())
+    return float(
+        average_precision(expected_precision(x, index, gallery, cutoff), query, count, cutoff).mean()
+    )
 
 
 def positives(queries: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -278,6 +302,7 @@ def _beta(lp: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _two_normals(lp: np.ndarray, weight: np.ndarray, shift: np.ndarray, spread: np.ndarray) -> np.ndarray:
     grid = np.linspace(-3, 16, 3000)[None]
     tail = np.logaddexp(
-        np.log1p(-weight) + special.log_ndtr(-grid), np.log(weight) + special.log_ndtr(-(grid - shift) / spread)
+        np.log1p(-weight) + special.log_ndtr(-grid),
+        np.log(weight) + special.log_ndtr(-(grid - shift) / spread),
     )
     return np.stack([np.interp(-lp[0], -row, grid[0]) for row in tail])

@@ -20,6 +20,7 @@ ESTIMATORS = ("default", "evt", "count", "naive", *baselines.CURVES)
 # A calibrated bias up to this size is not told apart from chance and lumps (docs/tail-aware.md): it widens the
 # interval. What exceeds it (and 3 standard errors) is taken off the estimate.
 TOLERATED_BIAS = 0.015
+UNTESTED_BIAS = 0.005  # mAP per e-fold of N/S beyond what the sample can be split into
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,13 @@ class TailEstimate:
 
 
 def estimate_arrays(
-    top: np.ndarray, pos_q: np.ndarray, pos_s: np.ndarray, sample_size: int, gallery: float, cutoff: int, **options
+    top: np.ndarray,
+    pos_q: np.ndarray,
+    pos_s: np.ndarray,
+    sample_size: int,
+    gallery: float,
+    cutoff: int,
+    **options,
 ) -> TailEstimate:
     """`estimate_tail` on bare arrays: `top` [Q, T] descending, `pos_q` [P], `pos_s` [P], S, N, K."""
     return estimate_tail(sample_scores(top, pos_q, pos_s, sample_size), gallery, cutoff, **options)
@@ -96,7 +103,7 @@ def estimate_tail(
     calibration = None
     if gallery > scores.sample_size:
         calibration = calibrate(scores, gallery, cutoff, posterior.exceedances, redraws, seed)
-    correction, bias = _correction(calibration)
+    correction, bias, spread = _correction(calibration, gallery / scores.sample_size)
     # The correction moves every query that is neither certain to be 0 nor to be 1, in proportion.
     default = _shift_mean(default, correction)
     per_query = {"default": default, **values}
@@ -108,7 +115,6 @@ def estimate_tail(
         per_query["hard-mined"] = hard_mined(hard, scores, gallery, cutoff)
         estimates["hard-mined"] = float(per_query["hard-mined"].mean())
     variance = mean_variance(scores, prediction.variance, cutoff)
-    spread = calibration.spread if calibration else 0.0
     draws = calibration.draws if calibration else np.empty((0, len(scores.top)))
     ci95 = {
         "fixed_queries": fixed_interval(means["default"], np.sqrt(variance + spread**2), bias),
@@ -150,13 +156,20 @@ def parse_metric(text: str) -> int:
     return int(match[1])
 
 
-def _correction(calibration: Calibration | None) -> tuple[float, float]:
-    """What to take off the estimate, and the bias left in the interval."""
+def _correction(calibration: Calibration | None, ratio: float) -> tuple[float, float, float]:
+    """What to take off the estimate, the bias left in the interval, and the spread of the estimate.
+
+    Calibration goes at most 20-fold. Where N/S is larger, bias and spread grow with the e-folds, and
+    `UNTESTED_BIAS` is allowed for each e-fold that could not be tested.
+    """
     if calibration is None:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     tolerated = max(TOLERATED_BIAS, 3 * calibration.bias_error)
     excess = float(np.sign(calibration.bias) * max(abs(calibration.bias) - tolerated, 0.0))
-    return excess, abs(calibration.bias) - abs(excess)
+    untested = max(np.log(ratio / calibration.parts), 0.0)
+    grown = 1 + untested / np.log(calibration.parts)
+    bias = (abs(calibration.bias) - abs(excess)) * grown + UNTESTED_BIAS * untested
+    return excess, float(bias), float(calibration.spread * grown)
 
 
 def _shift_mean(values: np.ndarray, amount: float) -> np.ndarray:
@@ -242,7 +255,9 @@ def _warnings(
         out.append(f"the paper's fit has only {facts['paper_fit']['exceedances']} exceedances per query")
     unusable = 1 - float(np.mean(scores.top[:, 0] > scores.top[:, facts["posterior"]["exceedances"]]))
     if unusable > 0:
-        out.append(f"{unusable:.1%} of queries have no tail (their best scores all tie): counts stand in for it")
+        out.append(
+            f"{unusable:.1%} of queries have no tail (their best scores all tie): counts stand in for it"
+        )
     if gallery > size and calibration is None:
         out.append(
             "too few kept scores for self-calibration: the model's bias is unknown and not in the intervals"

@@ -108,31 +108,26 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     )
 
 
-def choose_posterior(
-    scores: SampleScores, gallery: float, cutoff: int
-) -> tuple[TailPosterior, Prediction]:
-    """Posterior and prediction at the largest number of exceedances that halving it does not contradict.
+def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> tuple[TailPosterior, Prediction]:
+    """Posterior and prediction at the largest number of exceedances that no smaller one contradicts.
 
-    Starting from `default_exceedances`, k is halved (not below 20) as long as mean AP@K at N rises by more than
-    `AGREEMENT` per e-fold of N/S plus twice the paired standard error over queries: a pool made of clusters ends
-    sooner near the top than its wider tail suggests. After Lepski (Theory Probab. Appl. 1990); one-sided, since
-    lumps of confusers make few exceedances err downwards.
+    Candidates are `default_exceedances` and its halves down to 20. One is given up where a smaller k puts mean AP@K
+    at N higher by more than `AGREEMENT` per e-fold of N/S plus twice the paired standard error over queries: a
+    pool made of clusters ends sooner near the top than its wider tail suggests. After Lepski (Theory Probab. Appl.
+    1990); one-sided, since lumps of confusers make few exceedances err downwards.
     """
-    k = default_exceedances(scores.top.shape[1])
-    tail = fit_posterior(scores.top, k)
-    found = predict(scores, tail, gallery, cutoff)
-    ap = average_precision(found.precision, scores.query, scores.positives, cutoff)
-    while k > FEWEST_EXCEEDANCES:
-        k = max(k // 2, FEWEST_EXCEEDANCES)
-        closer = fit_posterior(scores.top, k)
-        other = predict(scores, closer, gallery, cutoff)
-        ap_closer = average_precision(other.precision, scores.query, scores.positives, cutoff)
-        moved = ap_closer - ap
-        error = moved.std() / np.sqrt(len(moved))
-        if moved.mean() <= AGREEMENT * np.log(gallery / scores.sample_size) + 2 * error:
-            break
-        tail, found, ap = closer, other, ap_closer
-    return tail, found
+    sizes = [default_exceedances(scores.top.shape[1])]
+    while sizes[-1] > FEWEST_EXCEEDANCES:
+        sizes.append(max(sizes[-1] // 2, FEWEST_EXCEEDANCES))
+    tails = [fit_posterior(scores.top, k) for k in sizes]
+    found = [predict(scores, tail, gallery, cutoff) for tail in tails]
+    ap = [average_precision(f.precision, scores.query, scores.positives, cutoff) for f in found]
+    allowed = AGREEMENT * np.log(gallery / scores.sample_size)
+    for place, values in enumerate(ap):
+        moves = [other - values for other in ap[place + 1 :]]
+        if all(move.mean() <= allowed + 2 * move.std() / np.sqrt(len(move)) for move in moves):
+            return tails[place], found[place]
+    return tails[-1], found[-1]
 
 
 def predict(
@@ -231,7 +226,12 @@ def _flatten(likelihood: np.ndarray) -> np.ndarray:
 
 
 def _shape_prior(
-    marginal: np.ndarray, shapes: np.ndarray, widths: np.ndarray, usable: np.ndarray, mean: float, spread: float
+    marginal: np.ndarray,
+    shapes: np.ndarray,
+    widths: np.ndarray,
+    usable: np.ndarray,
+    mean: float,
+    spread: float,
 ) -> tuple[float, float]:
     """Mean and spread of the normal prior over shapes by EM over the usable rows."""
     rows = marginal[usable]
@@ -354,7 +354,22 @@ def _running(values, mean, xi, s, depth, out):
 
 @compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
 def _integrate(
-    above, row, index, known, wanted, shapes, weight, scale, log_k, ratio, slope, start, step, table, largest, lump
+    above,
+    row,
+    index,
+    known,
+    wanted,
+    shapes,
+    weight,
+    scale,
+    log_k,
+    ratio,
+    slope,
+    start,
+    step,
+    table,
+    largest,
+    lump,
 ):
     """Posterior means of precision and its square, and of log x relative to u, per positive."""
     first = np.zeros(len(above))

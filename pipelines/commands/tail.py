@@ -8,7 +8,9 @@ import typer
 
 
 def tail(
-    scores: Annotated[Path, typer.Argument(help="An .npz with top, pos_q, pos_s and S (docs/tail-aware.md).")],
+    scores: Annotated[
+        Path, typer.Argument(help="An .npz with top, pos_q, pos_s and S (docs/tail-aware.md).")
+    ],
     gallery: Annotated[float, typer.Option(help="N, the number of distractors to estimate for.")],
     metric: Annotated[str, typer.Option(help="map@K.")] = "map@1000",
     keep_quantile: Annotated[
@@ -18,7 +20,9 @@ def tail(
     per_query: Annotated[bool, typer.Option("--per-query", help="Also AP of every query.")] = False,
     seed: Annotated[int, typer.Option(help="Splits the sample for self-calibration.")] = 0,
     plots: Annotated[Path | None, typer.Option(help="Folder for plots (PNG) and their tables (CSV).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on standard output and nothing else.")
+    ] = False,
 ) -> None:
     """Estimate mAP at a gallery size far beyond what was indexed, with two 95% intervals.
 
