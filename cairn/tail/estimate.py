@@ -13,13 +13,14 @@ from cairn.tail.hard_mined import hard_mined
 from cairn.tail.hardness import TailFit, evt_hardness, exceedance_count, fit_tail
 from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
 from cairn.tail.law import average_precision
-from cairn.tail.posterior import Prediction, TailPosterior, default_exceedances, fit_posterior, predict
+from cairn.tail.posterior import Prediction, TailPosterior, choose_posterior, predict
 from cairn.tail.scores import SampleScores, check_gallery, sample_scores
 
 ESTIMATORS = ("default", "evt", "count", "naive", *baselines.CURVES)
 # A calibrated bias up to this size is not told apart from chance and lumps (docs/tail-aware.md): it widens the
 # interval. What exceeds it (and 3 standard errors) is taken off the estimate.
 TOLERATED_BIAS = 0.015
+UNTESTED_BIAS = 0.005  # mAP per e-fold of N/S beyond what the sample can be split into
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,12 @@ def estimate_tail(
         "count": baselines.count(scores, gallery, cutoff),
         "naive": baselines.naive(scores, cutoff),
     }
-    posterior = fit_posterior(scores.top, default_exceedances(scores.top.shape[1]))
-    prediction = predict(scores, posterior, gallery, cutoff)
+    posterior, prediction = choose_posterior(scores, gallery, cutoff)
     default = average_precision(prediction.precision, scores.query, scores.positives, cutoff)
     calibration = None
     if gallery > scores.sample_size:
         calibration = calibrate(scores, gallery, cutoff, posterior.exceedances, redraws, seed)
-    correction, bias = _correction(calibration)
+    correction, bias, spread = _correction(calibration, gallery / scores.sample_size)
     # The correction moves every query that is neither certain to be 0 nor to be 1, in proportion.
     default = _shift_mean(default, correction)
     per_query = {"default": default, **values}
@@ -115,7 +115,6 @@ def estimate_tail(
         per_query["hard-mined"] = hard_mined(hard, scores, gallery, cutoff)
         estimates["hard-mined"] = float(per_query["hard-mined"].mean())
     variance = mean_variance(scores, prediction.variance, cutoff)
-    spread = calibration.spread if calibration else 0.0
     draws = calibration.draws if calibration else np.empty((0, len(scores.top)))
     ci95 = {
         "fixed_queries": fixed_interval(means["default"], np.sqrt(variance + spread**2), bias),
@@ -124,7 +123,7 @@ def estimate_tail(
     }
     hardness = np.exp(prediction.log_hardness)
     facts = _facts(scores, gallery, cutoff, tail, free, posterior, prediction, calibration, hardness)
-    facts["calibration"]["correction"] = -correction
+    facts["calibration"]["correction"] = 0.0 - correction
     return TailEstimate(
         estimates,
         {name: value for name, value in per_query.items() if name in estimates},
@@ -157,13 +156,20 @@ def parse_metric(text: str) -> int:
     return int(match[1])
 
 
-def _correction(calibration: Calibration | None) -> tuple[float, float]:
-    """What to take off the estimate, and the bias left in the interval."""
+def _correction(calibration: Calibration | None, ratio: float) -> tuple[float, float, float]:
+    """What to take off the estimate, the bias left in the interval, and the spread of the estimate.
+
+    Calibration goes at most 20-fold. Where N/S is larger, bias and spread grow with the e-folds, and
+    `UNTESTED_BIAS` is allowed for each e-fold that could not be tested.
+    """
     if calibration is None:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     tolerated = max(TOLERATED_BIAS, 3 * calibration.bias_error)
     excess = float(np.sign(calibration.bias) * max(abs(calibration.bias) - tolerated, 0.0))
-    return excess, abs(calibration.bias) - abs(excess)
+    untested = max(np.log(ratio / calibration.parts), 0.0)
+    grown = 1 + untested / np.log(calibration.parts)
+    bias = (abs(calibration.bias) - abs(excess)) * grown + UNTESTED_BIAS * untested
+    return excess, float(bias), float(calibration.spread * grown)
 
 
 def _shift_mean(values: np.ndarray, amount: float) -> np.ndarray:

@@ -25,7 +25,7 @@ from numba import prange
 from cairn.tail.compiled import FAST_SUMS, compiled
 from cairn.tail.gpd import _best_scale, _sums
 from cairn.tail.hardness import exceedances_over
-from cairn.tail.law import precision_moments
+from cairn.tail.law import average_precision, precision_moments
 from cairn.tail.scores import SampleScores
 
 # Shapes from uniform-like (-1) over bounded and exponential (0) to heavy; finest where real tails lie.
@@ -36,13 +36,15 @@ _LUMPS = np.array(
     [(0, 0), (0, 1), (0, 2)] + [(t, j) for t in (0, 1, 2) for j in (3, 4, 5, 7, 10, 14, 20, 28, 40)]
 )
 _DEEPEST = 42  # t + j of the largest
+FEWEST_EXCEEDANCES = 20
+AGREEMENT = 0.0016  # mean AP per e-fold of N/S by which two thresholds may differ where both are right
 RESOLVED = 10  # from this count on, c/S is more certain than any fit
 _TABLE_INDEX = 64  # positives ranked later within their query than this use the mean hardness instead
 
 
 def default_exceedances(kept: int) -> int:
     """How many of T kept scores the posterior uses: T/16 (250 of 4000), at least 20 where there are that many."""
-    return max(min(max(round(kept / 16), 20), 400, kept - 1), 1)
+    return max(min(max(round(kept / 16), FEWEST_EXCEEDANCES), 400, kept - 1), 1)
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,28 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     return TailPosterior(
         threshold, k, usable, weight, scale, values[:, 0].copy(), skip, size, mean, spread, share
     )
+
+
+def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> tuple[TailPosterior, Prediction]:
+    """Posterior and prediction at the largest number of exceedances that no smaller one contradicts.
+
+    Candidates are `default_exceedances` and its halves down to 20. One is given up where a smaller k puts mean AP@K
+    at N higher by more than `AGREEMENT` per e-fold of N/S plus twice the paired standard error over queries: a
+    pool made of clusters ends sooner near the top than its wider tail suggests. After Lepski (Theory Probab. Appl.
+    1990); one-sided, since lumps of confusers make few exceedances err downwards.
+    """
+    sizes = [default_exceedances(scores.top.shape[1])]
+    while sizes[-1] > FEWEST_EXCEEDANCES:
+        sizes.append(max(sizes[-1] // 2, FEWEST_EXCEEDANCES))
+    tails = [fit_posterior(scores.top, k) for k in sizes]
+    found = [predict(scores, tail, gallery, cutoff) for tail in tails]
+    ap = [average_precision(f.precision, scores.query, scores.positives, cutoff) for f in found]
+    allowed = AGREEMENT * np.log(gallery / scores.sample_size)
+    for place, values in enumerate(ap):
+        moves = [other - values for other in ap[place + 1 :]]
+        if all(move.mean() <= allowed + 2 * move.std() / np.sqrt(len(move)) for move in moves):
+            return tails[place], found[place]
+    return tails[-1], found[-1]
 
 
 def predict(
