@@ -1,8 +1,8 @@
-"""The errors Cairn raises on purpose: one type per cause, one line that says what, where, and what would be right."""
+"""The errors Cairn raises on purpose: one type per cause, saying what, where, and what would be right."""
 
 
 class CairnError(Exception):
-    """Base of every expected error: the command line prints its message on one line and exits with `exit_code`."""
+    """Base of every expected error: the command line prints it on one line and exits with `exit_code`."""
 
     exit_code = 1
 

@@ -1,0 +1,35 @@
+"""One vector per image: what is searched."""
+
+from assets.step import Job, step
+
+
+@step(
+    scope="run",
+    inputs={"manifest": "manifest", "vocabulary": "vocabulary"},
+    output="artifacts/{benchmark}/{system}/descriptors",
+    parameters=("system.encoder", "system.settings"),
+    picks=("encoder",),
+    kinds=("parquet",),
+)
+def descriptors(job: Job) -> None:
+    """Global descriptors of the gallery (one Parquet shard per hash of the image id) and of the queries.
+
+    Queries are cropped to their box, gallery images never.
+    """
+    from cairn.benchmarks.structure import read_ground_truth
+    from cairn.cache import Cache
+    from cairn.images.manifest import read_manifest
+    from cairn.systems.descriptors import extract_descriptors
+
+    extract_descriptors(
+        read_manifest(job.inputs["manifest"] / "manifest.parquet"),
+        read_ground_truth(job.inputs["manifest"] / "queries"),
+        job.root,
+        job.inputs["vocabulary"],
+        job.parameters["encoder"],
+        job.parameters["settings"],
+        job.output,
+        cache=Cache.of(job.root),
+        code=job.digest,
+        features_code=job.features,
+    )

@@ -1,0 +1,26 @@
+"""Which images there are: one row each, where its bytes lie, what they hash to, and the queries' boxes."""
+
+from assets.step import Job, step
+
+
+@step(
+    scope="benchmark",
+    inputs={"sources": "sources"},
+    output="artifacts/{benchmark}/manifest",
+    parameters=("benchmark.adapter", "benchmark.settings"),
+    picks=("adapter",),
+    kinds=("parquet",),
+)
+def manifest(job: Job) -> None:
+    """One row per image: archive, offset, size, width, height, SHA-256, role; and the queries with their boxes."""
+    from cairn.benchmarks.adapters import load_adapter
+    from cairn.benchmarks.structure import GroundTruth, write_ground_truth
+    from cairn.images.manifest import build_manifest, write_manifest
+
+    adapter = load_adapter(job.parameters["adapter"], f"benchmarks.{job.benchmark}.adapter")
+    settings = job.parameters["settings"]
+    table = build_manifest(adapter.images(settings, job.root, job.inputs["sources"]), job.root)
+    write_manifest(table, job.output / "manifest.parquet")
+    # The queries without what is relevant to them: a change of relevance leaves descriptors alone.
+    truth = adapter.ground_truth(settings, job.root, job.inputs["sources"])
+    write_ground_truth(job.output / "queries", GroundTruth(truth.queries, {}))

@@ -1,0 +1,28 @@
+"""The first stage: for every query the gallery in order of similarity."""
+
+from assets.step import Job, step
+
+
+@step(
+    scope="run",
+    inputs={"descriptors": "descriptors", "manifest": "manifest", "ground_truth": "ground_truth"},
+    output="artifacts/{benchmark}/{system}/ranking",
+    parameters=("system.search",),
+    kinds=("faiss", "parquet"),
+)
+def ranking(job: Job) -> None:
+    """Exact search: each query's top images, the exact rank of every judged image, and a FAISS index.
+
+    Ties: score, then manifest row. The index's recall against the exact search stands beside it.
+    """
+    from cairn.benchmarks.structure import read_ground_truth
+    from cairn.images.manifest import read_manifest
+    from cairn.systems.ranking import search
+
+    search(
+        job.inputs["descriptors"],
+        read_manifest(job.inputs["manifest"] / "manifest.parquet"),
+        read_ground_truth(job.inputs["ground_truth"]),
+        job.parameters["search"],
+        job.output,
+    )

@@ -1,0 +1,18 @@
+"""All numbers in one table."""
+
+from assets.step import Job, step
+
+
+@step(
+    scope="all",
+    fan_in="scores",
+    output="artifacts/results",
+    parameters=("runs",),
+    kinds=("parquet", "duckdb"),
+)
+def results(job: Job) -> None:
+    """Every number of every run, one row each, with the artifact it was computed from and that artifact's hash."""
+    from cairn.results import gather_results
+
+    pairs = [(run["benchmark"], run["system"]) for run in job.parameters["runs"].values()]
+    gather_results(job.root, pairs, job.output)

@@ -1,0 +1,107 @@
+"""What one verification covers: the chosen numbers, the outputs under them, and their content on disk."""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cairn.errors import LineageError
+from cairn.lineage.graph import Code, Graph
+from cairn.lineage.hashing import Content, recorded_files
+from cairn.results.table import RESULTS_PATH, Result
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not what it was.
+
+    `kind`: `changed`, `missing`, `unexpected` (a file that was not there), `unreadable`, `outdated` (a stage
+    consumed another version of its input than is recorded now), `unrecorded`, `image`, `source`.
+    `artifact`: the output or source; `file`: the exact file in it, None where it cannot be told.
+    `expected`, `found`: digests. `numbers`: the names of exactly the numbers downstream of it.
+    """
+
+    kind: str
+    artifact: str
+    file: str | None
+    expected: str | None
+    found: str | None
+    message: str
+    numbers: tuple[str, ...]
+
+
+class Scope:
+    """The graph, all numbers, the outputs under the chosen ones (`outputs`), and their `content` now."""
+
+    def __init__(self, graph: Graph, numbers: Sequence[Result], chosen: Sequence[Result]) -> None:
+        self.graph = graph
+        self.root = graph.root
+        self.numbers = numbers
+        self.content: Mapping[str, Content] = {}
+        self.unrecorded: list[Finding] = []
+        self.home: dict[str, list[Result]] = {}
+        selected = {result.name for result in chosen}
+        starts = set()
+        for result in numbers:
+            try:
+                artifact = graph.artifact_of(result)
+            except LineageError as error:
+                if result.name in selected:
+                    source = result.source_artifact
+                    self.unrecorded.append(
+                        Finding("unrecorded", source, None, None, None, str(error), (str(result.name),))
+                    )
+                continue
+            self.home.setdefault(artifact, []).append(result)
+            if result.name in selected:
+                starts.add(artifact)
+        self.table = tuple(graph.made_by(RESULTS_PATH))
+        # The table is made from every run's scores, but the other runs are not under these numbers.
+        self.outputs = [*graph.order(starts), *self.table]
+
+    @functools.cached_property
+    def readers(self) -> Mapping[str, Sequence[str]]:
+        """The users' own paths that stages in this scope read → the outputs made from them."""
+        found: dict[str, list[str]] = {}
+        for output in self.outputs:
+            for edge in self.graph.edges(self.graph.producer[output]):
+                if not edge.made_by:
+                    found.setdefault(edge.input.path, []).append(output)
+        return dict(sorted(found.items()))
+
+    @functools.cached_property
+    def codes(self) -> Mapping[str, Code]:
+        """Every code file in this scope, by path."""
+        return {code.path: code for codes in self._codes_of.values() for code in codes}
+
+    @functools.cached_property
+    def users(self) -> Mapping[str, Sequence[str]]:
+        """Code file → the outputs in this scope made by its code."""
+        found: dict[str, list[str]] = {}
+        for output, codes in self._codes_of.items():
+            for code in codes:
+                found.setdefault(code.path, []).append(output)
+        return found
+
+    @functools.cached_property
+    def _codes_of(self) -> Mapping[str, Sequence[Code]]:
+        return {output: self.graph.code(self.graph.producer[output]) for output in self.outputs}
+
+    def tainted(self, outputs: Iterable[str]) -> tuple[str, ...]:
+        """The numbers downstream of these outputs; all of them where the table itself is among them."""
+        chosen = set(outputs)
+        if chosen & set(self.table):
+            return tuple(str(result.name) for result in self.numbers)
+        reached = self.graph.downstream(chosen)
+        return tuple(sorted(str(row.name) for artifact in reached for row in self.home.get(artifact, ())))
+
+    def intact(self, output: str) -> bool:
+        """Whether an output is what `dvc.lock` recorded."""
+        content = self.content.get(output)
+        return (
+            content is not None and content.md5 == self.graph.outputs[output].md5 and not content.unreadable
+        )
+
+    def listing(self, output: str) -> Mapping[str, str] | None:
+        """The files an output had when it was made: from DVC's cache, or from the disk where it is intact."""
+        listed = recorded_files(self.root, self.graph.outputs[output].md5)
+        return self.content[output].files if listed is None and self.intact(output) else listed

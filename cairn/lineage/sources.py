@@ -1,0 +1,143 @@
+"""The leaves of every tree: what was downloaded, drawn or brought by the user, each with its checksum."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cairn.lineage.graph import Graph
+from cairn.lineage.lock import Recorded, Stage
+from cairn.results.table import read_json_object
+
+SOURCES_FILE = "sources.json"
+
+_DIGEST = {"sha256": re.compile(r"[0-9a-f]{64}"), "md5": re.compile(r"[0-9a-f]{32}(\.dir)?")}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One thing that no step of the graph made.
+
+    `location` is a URL, or a path as it was given. `checksums`: algorithm → hexadecimal digest (a folder's
+    md5 ends in `.dir`). `recorded_in` names the file that vouches for it: `dvc.lock`, or a `sources.json`.
+    `problem` says why it cannot be checked; None where it can.
+    """
+
+    name: str
+    location: str
+    checksums: Mapping[str, str]
+    recorded_in: str
+    size: int | None = None
+    files: int | None = None
+    licence: str | None = None
+    retrieved: str | None = None
+    synthetic: bool = False
+    note: str | None = None
+    problem: str | None = None
+
+
+def sources_of(graph: Graph, stage: Stage, artifact: str) -> tuple[Source, ...]:
+    """The sources that `stage` read to make `artifact`, in order of their names.
+
+    They are its recorded inputs that no stage makes (the user's files) and what the artifact's `sources.json`
+    lists; a path in both is one source with both checksums. A stage that reads nothing and lists nothing gets
+    one entry that says so: a tree must not end silently.
+    """
+    found: dict[str, Source] = {}
+    edges = graph.edges(stage)
+    for edge in edges:
+        if not edge.made_by:
+            found[edge.input.path] = _external(edge.input)
+    file = f"{artifact}/{SOURCES_FILE}"
+    listed = read_json_object(graph.root / file)
+    for number, entry in enumerate(_entries(listed)):
+        source = _declared(entry, file, number)
+        before = found.get(source.location.rstrip("/"))
+        found[source.location.rstrip("/")] = source if before is None else _joined(before, source)
+    if not found and not any(edge.made_by for edge in edges):
+        missing = not (graph.root / artifact).exists()
+        found[""] = Source(
+            name=artifact,
+            location=artifact,
+            checksums={},
+            recorded_in="dvc.lock",
+            problem="its files are not here, so its sources cannot be read (`dvc pull`)"
+            if missing
+            else f"nothing says what it was made from: no input in dvc.lock and no {SOURCES_FILE}",
+        )
+    return tuple(sorted(found.values(), key=lambda source: (source.name, source.location)))
+
+
+def local_file(root: Path, artifact: str, source: Source) -> Path | None:
+    """The file in which a source lies on this machine: as its path says, or by its name in the artifact."""
+    if "://" in source.location:
+        choices = [root / artifact / source.name, root / artifact / source.location.rsplit("/", 1)[-1]]
+    else:
+        choices = [root / source.location, root / artifact / source.location, root / artifact / source.name]
+    return next((choice for choice in choices if choice.is_file()), None)
+
+
+def _external(recorded: Recorded) -> Source:
+    return Source(
+        name=recorded.path.rsplit("/", 1)[-1],
+        location=recorded.path,
+        checksums={"md5": recorded.md5} if recorded.md5 else {},
+        recorded_in="dvc.lock",
+        size=recorded.size,
+        files=recorded.files,
+        problem=None if recorded.md5 else "dvc.lock records no checksum for it",
+    )
+
+
+def _entries(listed: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    entries = (listed or {}).get("sources")
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _declared(entry: Mapping[str, Any], file: str, number: int) -> Source:
+    location = _text(entry, "url") or _text(entry, "path") or _text(entry, "name") or f"source {number}"
+    checksums = {name: str(entry[name]) for name in _DIGEST if entry.get(name)}
+    wrong = [name for name, value in checksums.items() if not _DIGEST[name].fullmatch(value)]
+    problem = None
+    if wrong:
+        problem = f"{checksums[wrong[0]][:40]!r} is not a {wrong[0]} digest"
+    elif not checksums:
+        problem = f"{file} gives no checksum for it"
+    size, files = entry.get("size"), entry.get("files")
+    return Source(
+        name=_text(entry, "name") or location.rstrip("/").rsplit("/", 1)[-1],
+        location=location,
+        checksums={name: value for name, value in checksums.items() if name not in wrong},
+        recorded_in=file,
+        size=size if isinstance(size, int) else None,
+        files=files if isinstance(files, int) else None,
+        licence=_text(entry, "licence"),
+        retrieved=_text(entry, "retrieved"),
+        synthetic=entry.get("synthetic") is True,
+        note=_text(entry, "note"),
+        problem=problem,
+    )
+
+
+def _joined(recorded: Source, declared: Source) -> Source:
+    """One source that `dvc.lock` hashed and `sources.json` describes."""
+    checksums = {**declared.checksums, **recorded.checksums}
+    return Source(
+        name=declared.name,
+        location=recorded.location,
+        checksums=checksums,
+        recorded_in=f"{recorded.recorded_in}, {declared.recorded_in}",
+        size=recorded.size if recorded.size is not None else declared.size,
+        files=recorded.files if recorded.files is not None else declared.files,
+        licence=declared.licence,
+        retrieved=declared.retrieved,
+        synthetic=declared.synthetic,
+        note=declared.note,
+        problem=None if checksums else declared.problem,
+    )
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str | None:
+    value = entry.get(key)
+    return str(value) if value not in (None, "") else None

@@ -1,0 +1,102 @@
+"""Recomputes every hash under the numbers, and names what differs and exactly the numbers it taints."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cairn.lineage.checks import (
+    check_chain,
+    check_code,
+    check_images,
+    check_outputs,
+    check_sources,
+    check_table,
+    code_notes,
+    package_notes,
+)
+from cairn.lineage.graph import load_graph, load_numbers
+from cairn.lineage.hashing import hash_paths
+from cairn.lineage.revision import read_revision
+from cairn.lineage.scope import Finding, Scope
+from cairn.results.names import resolve
+from cairn.results.table import synthetic_benchmarks
+
+ChangedCode = Callable[[Path, Mapping[str, Any]], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. `numbers`: the names that were checked; counts are of what was read."""
+
+    numbers: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    artifacts: int
+    files: int
+    size: int
+    synthetic: tuple[str, ...] = field(default=())
+
+    @property
+    def tainted(self) -> tuple[str, ...]:
+        """Every number that rests on something that differs or is missing."""
+        return tuple(sorted({number for finding in self.findings for number in finding.numbers}))
+
+    def passed(self, strict: bool = False) -> bool:
+        """Whether nothing differs; with `strict`, whether there is no note either."""
+        return not self.findings and not (strict and self.notes)
+
+    def as_dict(self, strict: bool = False) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "passed": self.passed(strict),
+            "strict": strict,
+            "numbers": list(self.numbers),
+            "synthetic_benchmarks": list(self.synthetic),
+            "tainted": list(self.tainted),
+            "findings": [{**asdict(finding), "numbers": list(finding.numbers)} for finding in self.findings],
+            "notes": list(self.notes),
+            "checked": {"artifacts": self.artifacts, "files": self.files, "bytes": self.size},
+        }
+
+
+def verify(
+    root: Path,
+    names: Sequence[str] = (),
+    changed_code: ChangedCode | None = None,
+    threads: int | None = None,
+) -> Verification:
+    """Recompute the hashes of everything under the numbers called `names` (all numbers where there are none).
+
+    `changed_code(root, record)` names the files whose code is no longer what a code file lists; it comes from
+    whoever knows how code is digested. Needs neither DVC nor Dagster. The result does not depend on
+    `threads`. Raises LineageError or ArtifactError where there is nothing to start from: no `dvc.lock`, no
+    results table, or one that is damaged; an unknown number.
+    """
+    graph = load_graph(root)
+    numbers = load_numbers(root)
+    known = [result.name for result in numbers]
+    wanted = {resolve(name, known) for name in names} or set(known)
+    chosen = [result for result in numbers if result.name in wanted]
+    scope = Scope(graph, numbers, chosen)
+
+    scope.content = hash_paths(graph.root, [*scope.outputs, *scope.readers, *scope.codes], threads)
+
+    findings: list[Finding] = list(scope.unrecorded)
+    notes = list(read_revision(graph.root).notes)
+    for check in (check_outputs, check_table, check_chain, check_sources, check_images, check_code):
+        found, said = check(scope)
+        findings += found
+        notes += said
+    notes += package_notes(scope.codes.values())
+    notes += code_notes(scope, changed_code)
+    benchmarks = {result.name.benchmark for result in chosen}
+    return Verification(
+        numbers=tuple(str(result.name) for result in chosen),
+        findings=tuple(findings),
+        notes=tuple(dict.fromkeys(notes)),
+        artifacts=len(scope.outputs),
+        files=sum(len(content.files) for content in scope.content.values()),
+        size=sum(content.size for content in scope.content.values()),
+        synthetic=tuple(sorted(synthetic_benchmarks(graph.root, benchmarks))),
+    )

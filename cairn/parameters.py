@@ -1,0 +1,229 @@
+"""`params.yaml`: which benchmarks, systems and runs there are, validated so that an error names the key."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from cairn.errors import ParameterError
+from cairn.validation import hint, shown, validated
+
+IDENTIFIER = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+SECTIONS = ("benchmarks", "systems", "runs")
+RUN_KEYS = ("benchmark", "system")
+# Keys of a benchmark that every adapter shares; the others belong to the adapter.
+BENCHMARK_KEYS = ("adapter", "training", "metric")
+# Keys of a system that do not belong to its encoder.
+SYSTEM_KEYS = ("encoder", "search", "rerank")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The whole of `params.yaml`, with every default filled in.
+
+    `benchmarks[name]` has `adapter`, `training`, `metric` and `settings` (the adapter's own keys);
+    `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
+    them that decide what is learned from training images, and which local features there are), `search`,
+    `rerank`; `runs[name]` has `benchmark` and `system`.
+    """
+
+    benchmarks: Mapping[str, Mapping[str, Any]]
+    systems: Mapping[str, Mapping[str, Any]]
+    runs: Mapping[str, Mapping[str, str]]
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The raw mapping in `params.yaml`; a repeated key is an error, not a silent overwrite."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+        seen: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            key = loader.construct_object(key_node)
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, str):
+                raise ParameterError(
+                    f"{path.name} line {line}: the key {key!r} is not text; quote it if it is meant as a name"
+                )
+            if key in seen:
+                raise ParameterError(
+                    f"{path.name} line {line}: {key!r} appears twice in one mapping (first on line {seen[key]}); "
+                    "keep one of them"
+                )
+            seen[key] = line
+        return loader.construct_mapping(node, deep=True)
+
+    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    try:
+        value = yaml.load(path.read_text("utf-8"), Loader=Loader)  # noqa: S506 - a SafeLoader with one more check
+    except FileNotFoundError:
+        raise ParameterError(
+            f"{path} does not exist; run this in a Cairn project, where params.yaml stands"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ParameterError(
+            f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8"
+        ) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ParameterError(f"{path.name}{where}: not valid YAML: {problem}") from None
+    if not isinstance(value, dict):
+        raise ParameterError(
+            f"{path.name}: a mapping with the keys {', '.join(SECTIONS)} is expected at the top"
+        )
+    return value
+
+
+def load_parameters(path: Path) -> Parameters:
+    """Read and validate `params.yaml`.
+
+    Raises `ParameterError` naming the dotted key, its value and what is allowed.
+    """
+    raw = read_yaml(path)
+    _only(raw, SECTIONS, path.name, "")
+    sections: dict[str, dict[str, Any]] = {}
+    for section in SECTIONS:
+        entries = raw.get(section) or {}
+        if not isinstance(entries, dict):
+            raise ParameterError(f"{path.name}: {section} must map names to settings, not {shown(entries)}")
+        for name, entry in entries.items():
+            identifier(name, f"{path.name}: {section}")
+            if not isinstance(entry, dict):
+                raise ParameterError(f"{path.name}: {section}.{name} must be a mapping, not {shown(entry)}")
+        sections[section] = entries
+    file = path.name
+    benchmarks = {name: _benchmark(name, entry, file) for name, entry in sections["benchmarks"].items()}
+    for name, entry in benchmarks.items():
+        _one_of(entry["training"], benchmarks, f"{file}: benchmarks.{name}.training", "benchmark")
+    systems = {name: _system(name, entry, file) for name, entry in sections["systems"].items()}
+    runs = {name: _run(name, entry, benchmarks, systems, file) for name, entry in sections["runs"].items()}
+    seen: dict[tuple[str, str], str] = {}
+    for name, run in runs.items():
+        pair = (run["benchmark"], run["system"])
+        if pair in seen:
+            raise ParameterError(
+                f"{file}: runs.{name} repeats runs.{seen[pair]} (both are {pair[0]} with {pair[1]}); remove one"
+            )
+        seen[pair] = name
+    return Parameters(benchmarks, systems, runs)
+
+
+def identifier(name: str, where: str) -> str:
+    """`name` where it can be used as a key by both engines, else `ParameterError`."""
+    if not IDENTIFIER.fullmatch(name):
+        suggestion = "-".join(re.findall(r"[a-z0-9]+", name.lower()))
+        hint = f"; {suggestion!r} would do" if suggestion else ""
+        raise ParameterError(
+            f"{where}: the name {name!r} is not allowed: lower-case letters, digits and single hyphens only{hint}"
+        )
+    return name
+
+
+def validate(model: type[BaseModel], values: Any, where: str) -> dict[str, Any]:
+    """`values` checked by a pydantic model, defaults filled in, as plain JSON types."""
+    return validated(model, values, where).model_dump(mode="json")
+
+
+def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
+    from cairn.benchmarks.adapters import load_adapter
+
+    where = f"{file}: benchmarks.{name}"
+    adapter = load_adapter(_required(entry, "adapter", where), f"{where}.adapter")
+    own = {key: value for key, value in entry.items() if key not in BENCHMARK_KEYS}
+    try:
+        settings = validate(adapter.Parameters, own, where)
+    except ParameterError as error:
+        raise ParameterError(_with_common(str(error), BENCHMARK_KEYS)) from None
+    training = _required(entry, "training", where)
+    metric = entry.get("metric", adapter.METRIC)
+    check_metric(metric, f"{where}.metric")
+    return {"adapter": entry["adapter"], "training": training, "metric": metric, "settings": settings}
+
+
+def check_metric(metric: Any, where: str) -> None:
+    """`ParameterError` where `metric` is not a protocol that a ranking can be scored with."""
+    from cairn.metrics.evaluate import parse_protocol
+
+    if not isinstance(metric, str):
+        raise ParameterError(f"{where} = {shown(metric)}: the name of a metric is expected")
+    try:
+        parse_protocol(metric)
+    except ParameterError as error:
+        raise ParameterError(f"{where}: {error}") from None
+
+
+def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
+    from cairn.encoders import load_encoder_module
+    from cairn.rerank import RerankParameters
+    from cairn.search import SearchParameters
+
+    where = f"{file}: systems.{name}"
+    encoder = _required(entry, "encoder", where)
+    try:
+        module = load_encoder_module(encoder)
+    except ParameterError as error:
+        raise ParameterError(f"{where}.encoder: {error}") from None
+    own = {key: value for key, value in entry.items() if key not in SYSTEM_KEYS}
+    try:
+        settings = validate(module.Parameters, own, where)
+    except ParameterError as error:
+        raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
+    rerank = validate(RerankParameters, entry.get("rerank", {}), f"{where}.rerank")
+    return {
+        "encoder": encoder,
+        "settings": settings,
+        "learning": {key: settings[key] for key in module.LEARNING_KEYS},
+        "search": validate(SearchParameters, entry.get("search", {}), f"{where}.search"),
+        "rerank": rerank,
+    }
+
+
+def _run(
+    name: str, entry: Mapping[str, Any], benchmarks: Mapping[str, Any], systems: Mapping[str, Any], file: str
+) -> dict[str, str]:
+    where = f"{file}: runs.{name}"
+    _only(entry, RUN_KEYS, file, f"runs.{name}.")
+    benchmark, system = _required(entry, "benchmark", where), _required(entry, "system", where)
+    _one_of(benchmark, benchmarks, f"{where}.benchmark", "benchmark")
+    _one_of(system, systems, f"{where}.system", "system")
+    return {"benchmark": benchmark, "system": system}
+
+
+def _required(entry: Mapping[str, Any], key: str, where: str) -> str:
+    if key not in entry:
+        raise ParameterError(f"{where}.{key} is missing; it has no default")
+    value = entry[key]
+    if not isinstance(value, str):
+        raise ParameterError(f"{where}.{key} = {shown(value)}: text is expected")
+    return value
+
+
+def _only(entry: Mapping[str, Any], allowed: tuple[str, ...], file: str, prefix: str) -> None:
+    for key in entry:
+        if key not in allowed:
+            raise ParameterError(
+                f"{file}: {prefix}{key} is not a known key{hint(key, allowed)}; allowed: {', '.join(allowed)}"
+            )
+
+
+def _one_of(value: str, allowed: Mapping[str, Any], where: str, kind: str) -> None:
+    if value not in allowed:
+        names = ", ".join(allowed) or "none yet"
+        raise ParameterError(f"{where} = {value!r}: no such {kind}{hint(value, allowed)}; there are: {names}")
+
+
+def _with_common(message: str, common: tuple[str, ...]) -> str:
+    """An adapter or encoder lists its own keys; at the top level the common keys are allowed as well."""
+    return (
+        message.replace("allowed: ", f"allowed: {', '.join(common)}, ")
+        if " is not a known key" in message
+        else message
+    )

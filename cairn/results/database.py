@@ -1,0 +1,256 @@
+"""SQL over everything that was computed: DuckDB views on the Parquet files, never a copy of them."""
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from cairn.errors import LineageError
+from cairn.results.names import FIELDS
+from cairn.results.table import COLUMNS, RESULTS_PATH
+
+if TYPE_CHECKING:
+    import duckdb
+
+DATABASE_PATH = "results.duckdb"
+RERANKING_FACTS = "artifacts/*/*/reranking/reranking.json"
+
+_SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT"}
+_RESULT_COLUMNS = ", ".join(f"{name} {_SQL_TYPES[kind]}" for name, kind, _ in COLUMNS)
+_RANKING_COLUMNS = "query_id VARCHAR, rank INTEGER, image_row INTEGER, image_id VARCHAR, score FLOAT"
+
+
+@dataclass(frozen=True)
+class View:
+    """One view: a pattern of files under the project, the columns while there are none, and the SELECT.
+
+    The SELECT may name the fragments below (`$run`, `$rest`, `$parquet`…), the quoted pattern `$files` and
+    `$root`, the project's path as a regular expression.
+    """
+
+    name: str
+    files: str
+    columns: str
+    select: str
+
+
+# DuckDB's column `filename` tells benchmark and system apart.
+_FRAGMENTS = {
+    "benchmark": "regexp_extract(filename, '^$root/artifacts/([^/]+)/', 1) AS benchmark",
+    "run": "regexp_extract(filename, '^$root/artifacts/([^/]+)/', 1) AS benchmark, "
+    "regexp_extract(filename, '^$root/artifacts/[^/]+/([^/]+)/', 1) AS system",
+    "scored": "regexp_extract(filename, '^$root/artifacts/scores/([^/]+)/', 1) AS benchmark, "
+    "regexp_extract(filename, '^$root/artifacts/scores/[^/]+/([^/]+)/', 1) AS system",
+    # A stored column never hides what the path says, and helper columns stay out.
+    "rest": "COLUMNS(lambda c: c NOT IN ('filename', 'file_row_number', 'benchmark', 'system'))",
+    "ranked": "COLUMNS(lambda c: c NOT IN ('filename', 'benchmark', 'system', 'stage', 'folder'))",
+    "number": f"concat_ws('/', {', '.join(FIELDS)}) AS number",
+    "parquet": "read_parquet($files, filename = true, union_by_name = true, hive_partitioning = false)",
+    "numbered": "read_parquet($files, filename = true, file_row_number = true, union_by_name = true, "
+    "hive_partitioning = false)",
+}
+_RUN_KEYS = "benchmark VARCHAR, system VARCHAR"
+
+VIEWS: tuple[View, ...] = (
+    View(
+        "benchmarks",
+        "artifacts/*/*/benchmark.json",
+        "benchmark VARCHAR, title VARCHAR, synthetic BOOLEAN",
+        "SELECT $benchmark, any_value(title) AS title, coalesce(bool_or(synthetic), false) AS synthetic "
+        "FROM read_json($files, "
+        "filename = true, columns = {title: 'VARCHAR', synthetic: 'BOOLEAN'}) GROUP BY 1",
+    ),
+    View(
+        "results",
+        RESULTS_PATH,
+        f"number VARCHAR, {_RESULT_COLUMNS}, synthetic BOOLEAN",
+        "SELECT $number, stored.*, coalesce(benchmarks.synthetic, false) AS synthetic "
+        "FROM read_parquet($files, hive_partitioning = false) AS stored "
+        "LEFT JOIN benchmarks USING (benchmark)",
+    ),
+    View(
+        "per_query",
+        "artifacts/scores/*/*/per_query.parquet",
+        f"{_RUN_KEYS}, query_id VARCHAR",
+        "SELECT $scored, $rest FROM $parquet",
+    ),
+    View(
+        "rankings",
+        "artifacts/*/*/ranking/ranking.parquet",
+        f"{_RUN_KEYS}, stage VARCHAR, {_RANKING_COLUMNS}",
+        "SELECT $run, 'global' AS stage, $rest FROM $parquet",
+    ),
+    View(
+        "rerankings",
+        "artifacts/*/*/reranking/reranked.parquet",
+        f"{_RUN_KEYS}, stage VARCHAR, {_RANKING_COLUMNS}",
+        # The stage's slug stands in the file beside it.
+        "SELECT $run, facts.stage AS stage, $ranked FROM $parquet AS ranked "
+        "LEFT JOIN (SELECT stage, parse_dirpath(filename) AS folder FROM read_json($beside, "
+        "filename = true, columns = {stage: 'VARCHAR'})) AS facts ON folder = parse_dirpath(ranked.filename)",
+    ),
+    View(
+        "descriptors",
+        "artifacts/*/*/descriptors/[0-9]*.parquet",
+        f"{_RUN_KEYS}, image_id VARCHAR, descriptor FLOAT[]",
+        "SELECT $run, image_id, descriptor::FLOAT[] AS descriptor FROM $parquet",
+    ),
+    View(
+        "query_descriptors",
+        "artifacts/*/*/descriptors/queries.parquet",
+        f"{_RUN_KEYS}, query_id VARCHAR, descriptor FLOAT[]",
+        "SELECT $run, COLUMNS(lambda c: c IN ('query_id', 'image_id')) AS query_id, "
+        "descriptor::FLOAT[] AS descriptor FROM $parquet",
+    ),
+    View(
+        "manifest",
+        "artifacts/*/manifest/manifest.parquet",
+        "benchmark VARCHAR, image_row BIGINT, image_id VARCHAR",
+        "SELECT $benchmark, file_row_number AS image_row, $rest FROM $numbered",
+    ),
+    View(
+        "queries",
+        "artifacts/*/ground_truth/queries.parquet",
+        "benchmark VARCHAR, query_id VARCHAR",
+        "SELECT $benchmark, $rest FROM $parquet",
+    ),
+    View(
+        "relevance",
+        "artifacts/*/ground_truth/relevance.parquet",
+        "benchmark VARCHAR, query_id VARCHAR, image_id VARCHAR, grade VARCHAR",
+        "SELECT $benchmark, $rest FROM $parquet",
+    ),
+)
+
+
+def rebuild_database(root: Path) -> Path:
+    """Write `results.duckdb` under a temporary name and rename it: whoever has the old one open keeps it.
+
+    It holds views with absolute paths, so that it opens from any directory, and no data.
+    """
+    import duckdb
+
+    root = Path(root).resolve()
+    target = root / DATABASE_PATH
+    with tempfile.TemporaryDirectory(prefix=".results.duckdb.", dir=root) as folder:
+        temporary = Path(folder) / DATABASE_PATH
+        with contextlib.closing(duckdb.connect(str(temporary))) as connection:
+            create_views(connection, root)
+        temporary.replace(target)
+    return target
+
+
+def create_views(connection: "duckdb.DuckDBPyConnection", root: Path) -> None:
+    """Create every view of `VIEWS`; one whose files do not exist yet is empty, with its main columns."""
+    import duckdb
+
+    root = Path(root).resolve()
+    for view in VIEWS:
+        statement = _filled(view, root) if any(root.glob(view.files)) else _empty(view.columns)
+        try:
+            connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS {statement}")
+        except duckdb.Error as error:
+            # A file is damaged, or a run is replacing it this moment: the other views must work, and this
+            # one must say so rather than look empty.
+            problem = _quote(f"view {view.name} cannot be read: {_one_line(error)}")
+            connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS SELECT error({problem}) AS problem")
+
+
+@contextlib.contextmanager
+def open_database(root: Path) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """A connection with fresh views in memory: it needs no lock and sees what is on disk at this moment."""
+    import duckdb
+
+    with contextlib.closing(
+        duckdb.connect(
+            ":memory:",
+            config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
+        )
+    ) as connection:
+        create_views(connection, root)
+        yield connection
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Column names and rows of a query's answer, as Python values."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+def query(root: Path, sql: str) -> Answer:
+    """Run one reading statement over the views. Raises LineageError for a write or an SQL error."""
+    import duckdb
+
+    with open_database(root) as connection:
+        check_read_only(connection, sql)
+        try:
+            cursor = connection.execute(sql)
+            columns = tuple(column[0] for column in cursor.description or ())
+            return Answer(columns, cursor.fetchall())
+        except duckdb.Error as error:
+            raise LineageError(f"SQL: {_one_line(error)}") from None
+
+
+def check_read_only(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
+    """Raise LineageError unless `sql` is exactly one statement that only reads."""
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise LineageError(f"SQL: {_one_line(error)}") from None
+    if len(statements) != 1:
+        what = "is empty" if not statements else f"holds {len(statements)} statements"
+        raise LineageError(f"SQL: the text {what}; give one SELECT")
+    kind = statements[0].type
+    text = statements[0].query.strip().lower()
+    # EXPLAIN ANALYZE would run what it explains, a COPY to a file included.
+    explains = kind == duckdb.StatementType.EXPLAIN and re.match(r"explain\s+(select|from|with)\b", text)
+    # A PIVOT is several statements inside: it first looks which columns there will be.
+    pivots = kind == duckdb.StatementType.MULTI and re.match(r"(pivot|from|select|with)\b", text)
+    if kind != duckdb.StatementType.SELECT and not explains and not pivots:
+        name = str(kind).rsplit(".", maxsplit=1)[-1]
+        raise LineageError(
+            f"SQL: {name} is refused; `cairn sql` only reads: SELECT, FROM, SHOW, DESCRIBE, EXPLAIN"
+        )
+
+
+def _filled(view: View, root: Path) -> str:
+    place = _escape_pattern(str(root))
+    places = {
+        "files": _quote(f"{place}/{view.files}"),
+        "beside": _quote(f"{place}/{RERANKING_FACTS}"),
+        "root": _quote(_escape_regular(str(root)))[1:-1],
+    }
+    fragments = {name: Template(text).substitute(places) for name, text in _FRAGMENTS.items()}
+    return Template(view.select).substitute(fragments | places)
+
+
+def _empty(columns: str) -> str:
+    fields = ", ".join("NULL::{1} AS {0}".format(*column.split(" ", 1)) for column in columns.split(", "))
+    return f"SELECT {fields} WHERE false"
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _escape_pattern(text: str) -> str:
+    return "".join(f"[{character}]" if character in "[*?" else character for character in text)
+
+
+def _escape_regular(text: str) -> str:
+    # RE2 takes a backslash before any punctuation; letters, digits and separators stay.
+    return "".join(c if c.isalnum() or c in "/_-" or ord(c) > 127 else "\\" + c for c in text)
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+    kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
+    return " ".join(kept)[:400]

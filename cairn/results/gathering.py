@@ -1,0 +1,34 @@
+"""Puts the numbers of the runs that `params.yaml` lists into one table."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from cairn.progress import say
+from cairn.results.table import collect_results, write_metrics, write_results
+
+ABOUT_FILE = "benchmark.json"
+
+
+def gather_results(root: Path, runs: Iterable[tuple[str, str]], output: Path) -> None:
+    """Write `results.parquet` and `metrics.json` (for `dvc metrics show`) of the (benchmark, system) pairs.
+
+    A run that has not been scored yet is left out and named on standard error; scores of runs that are no
+    longer listed are left out too.
+    """
+    wanted = set(runs)
+    rows = [row for row in collect_results(root) if (row.name.benchmark, row.name.system) in wanted]
+    scored = {(row.name.benchmark, row.name.system) for row in rows}
+    for benchmark, system in sorted(wanted - scored):
+        say(f"{benchmark}/{system} has no scores yet: `cairn run {benchmark}/{system}` makes them")
+    write_results(output / "results.parquet", rows)
+    write_metrics(output / "metrics.json", rows, _synthetic(root, scored))
+
+
+def _synthetic(root: Path, scored: set[tuple[str, str]]) -> set[str]:
+    found = set()
+    for benchmark, system in scored:
+        about = root / "artifacts" / "scores" / benchmark / system / ABOUT_FILE
+        if json.loads(about.read_text("utf-8")).get("synthetic"):
+            found.add(benchmark)
+    return found

@@ -1,0 +1,1 @@
+"""Scoring of run files in each benchmark's official format: its readers and one `score` function a protocol."""

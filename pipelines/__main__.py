@@ -1,0 +1,5 @@
+"""`python -m pipelines …` is `cairn …`."""
+
+from pipelines.cli import main
+
+main()

@@ -1,0 +1,110 @@
+"""All contact with DVC: reproduce a stage, its status, `dvc.lock`."""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cairn.errors import CairnError, LineageError
+from pipelines.project import LOCK
+
+RETRIES, PAUSE = 240, 0.25  # a colleague's stage may hold the read-write lock for a minute
+
+
+def environment() -> dict[str, str]:
+    """Environment for child processes: the generated commands say plain `python`, which must be this one."""
+    path = os.environ.get("PATH", "")
+    folder = str(Path(sys.executable).parent)
+    if path.split(os.pathsep)[0] != folder:
+        path = os.pathsep.join([folder, path])
+    return {**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1"}
+
+
+def repro_command(root: Path, targets: Iterable[str], *, single: bool = False) -> int:
+    """`dvc repro TARGETS` as a child process that shares this terminal; its exit code."""
+    command = [sys.executable, "-m", "dvc", "repro", *(["--single-item"] if single else []), *targets]
+    return subprocess.run(command, cwd=root, env=environment(), stdout=sys.stderr, check=False).returncode
+
+
+def reproduce(root: Path, stage: str, *, single: bool = True, force: bool = False) -> bool:
+    """Run one stage inside this process; whether anything was executed or restored from DVC's run cache.
+
+    Retries while another DVC process holds the lock: `--wait-for-lock` covers the repository lock only, the
+    read-write lock of single paths raises `LockError` at once.
+    """
+    from dvc.lock import LockError
+    from dvc.repo import Repo
+
+    os.environ.update(environment())
+    for attempt in range(RETRIES):
+        try:
+            with Repo(str(root), _wait_for_lock=True) as repo:
+                return bool(repo.reproduce(stage, single_item=single, force=force))
+        except Exception as error:
+            if not _caused_by(error, LockError):
+                raise CairnError(f"{stage} failed: {_message(error)}") from error
+            if attempt == 0:
+                print(f"{stage}: waiting for another DVC process", file=sys.stderr, flush=True)
+            time.sleep(PAUSE)
+    raise CairnError(
+        f"{stage}: another DVC process has held the lock for {RETRIES * PAUSE:.0f} s; try again later"
+    )
+
+
+def commit_stage(root: Path, stage: str) -> None:
+    """Record the outputs on disk as made by the code and parameters of now (only `cairn bless` may do this)."""
+    from dvc.repo import Repo
+
+    with Repo(str(root), _wait_for_lock=True) as repo:
+        repo.commit(stage, force=True)
+
+
+def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _message(error: BaseException) -> str:
+    return str(error.__cause__ or error).strip().splitlines()[0]
+
+
+def status(root: Path) -> dict[str, list[Any]]:
+    """DVC's own status: stage address → what changed (a stage that is clean is absent)."""
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)
+    try:
+        with Repo(str(root), _wait_for_lock=True) as repo:
+            return repo.status()
+    except Exception as error:
+        raise CairnError(f"dvc status failed: {_message(error)}") from error
+
+
+def read_lock(root: Path) -> dict[str, dict[str, Any]]:
+    """The stages of `dvc.lock` (empty where nothing ran yet). Raises `LineageError` where it cannot be read."""
+    import yaml
+
+    path = root / LOCK
+    if not path.is_file():
+        return {}
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        document = yaml.load(path.read_text("utf-8"), Loader=loader) or {}  # noqa: S506 - a safe loader
+        stages = document["stages"] or {}
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise LineageError(
+            f"{LOCK} cannot be read ({str(error).splitlines()[0]}); restore it from git"
+        ) from None
+    return stages
+
+
+def locked_hashes(entry: Mapping[str, Any], part: str) -> dict[str, str]:
+    """Path → hash of the `deps` or `outs` of a stage in `dvc.lock`."""
+    return {item["path"]: item.get("md5") or item.get("hash", "") for item in entry.get(part) or []}

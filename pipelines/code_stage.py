@@ -1,0 +1,92 @@
+"""The `code` stage: one small file per step and run with its digest, modules and effective parameters."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cairn.files import atomic_directory, write_json
+from cairn.parameters import Parameters, load_parameters
+from pipelines.digests import CodeGraph
+from pipelines.generate import check_pipeline
+from pipelines.graph import Node, build_graph, effective_parameters
+from pipelines.project import CODE, PARAMETERS
+
+
+def write_code(root: Path) -> None:
+    """Write `artifacts/code/<step>/<key>.json` for every node of the graph."""
+    parameters = load_parameters(root / PARAMETERS)
+    check_pipeline(root, parameters)
+    with atomic_directory(root / CODE) as output:
+        for node, record in code_records(root, parameters).items():
+            write_json(output / node.removeprefix(f"{CODE}/"), record)
+
+
+def code_records(root: Path, parameters: Parameters) -> dict[str, dict[str, Any]]:
+    """Path below the project → record, for every node (also what Dagster's code versions come from)."""
+    graph = CodeGraph(root)
+    described: dict[tuple[Any, ...], dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
+    for node in build_graph(parameters).values():
+        roots, picked, files = code_of(node, parameters)
+        known = (tuple(roots), repr(sorted(picked.items())), tuple(files))
+        if known not in described:
+            described[known] = graph.describe(roots, picked, files)
+        record = dict(described[known])
+        record["features"] = _features_digest(graph, node, parameters, described)
+        record["parameters"] = effective_parameters(node, parameters)
+        records[node.code] = record
+    return records
+
+
+def code_of(node: Node, parameters: Parameters) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Root modules, picked registry entries, and the user's own files that make up a node's code."""
+    from cairn.benchmarks import adapters
+    from cairn.encoders import encoder_code
+
+    roots, picked, files = [node.step.module], {}, []
+    for kind in node.step.picks:
+        if kind == "adapter":
+            name = parameters.benchmarks[node.benchmark]["adapter"]
+            entry = adapters.adapter_entry(name)
+            roots.append(entry["module"])
+            picked["adapter"] = {name: entry}
+        elif kind == "encoder":
+            code = encoder_code(parameters.systems[node.system]["encoder"])
+            roots.extend(code.modules)
+            picked["encoder"] = code.entry
+            files.extend(code.files)
+        elif kind == "reranker":
+            from cairn.rerank import reranker_code
+
+            code = reranker_code(parameters.systems[node.system]["rerank"]["method"])
+            roots.extend(code.modules)
+            picked["reranker"] = code.entry
+        else:
+            raise AssertionError(f"{node.step.name} picks {kind!r}")
+    return roots, picked, files
+
+
+def _features_digest(
+    graph: CodeGraph, node: Node, parameters: Parameters, described: dict[tuple[Any, ...], dict[str, Any]]
+) -> str:
+    """Digest of the code that turns pixels into local features alone, so that steps share cached features."""
+    if "encoder" not in node.step.picks:
+        return ""
+    from cairn.encoders import encoder_code
+
+    modules = encoder_code(parameters.systems[node.system]["encoder"]).features
+    if not modules:
+        return ""
+    known = ("features", tuple(modules))
+    if known not in described:
+        described[known] = graph.describe(modules, {})
+    return described[known]["digest"]
+
+
+def code_version(record: Mapping[str, Any]) -> str:
+    """What Dagster compares: the digest and the effective parameters, exactly what DVC records for the stage."""
+    import hashlib
+    import json
+
+    values = [record.get("digest"), record.get("parameters") or None]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,52 @@
+"""`cairn generate`, and the commands that DVC and Dagster call: `code`, `step`, `materialize`."""
+
+from typing import Annotated
+
+import typer
+
+
+def generate(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 1 where dvc.yaml is out of date.")
+    ] = False,
+) -> None:
+    """Write dvc.yaml from the declarations in assets/ and the benchmarks in params.yaml.
+
+    Example: `cairn generate`
+    """
+    from cairn.parameters import load_parameters
+    from cairn.progress import say
+    from pipelines.generate import check_pipeline, write_pipeline
+    from pipelines.project import PARAMETERS, find_root
+
+    root = find_root()
+    parameters = load_parameters(root / PARAMETERS)
+    if check:
+        check_pipeline(root, parameters)
+        say("dvc.yaml is up to date")
+    else:
+        say("dvc.yaml written" if write_pipeline(root, parameters) else "dvc.yaml was up to date")
+
+
+def code() -> None:
+    """Write the digests of the code and the effective parameters (the `code` stage of dvc.yaml)."""
+    from pipelines.code_stage import write_code
+    from pipelines.project import find_root
+
+    write_code(find_root())
+
+
+def step(name: str, key: str) -> None:
+    """Run one step of one run or benchmark (a stage of dvc.yaml)."""
+    from pipelines.project import find_root
+    from pipelines.runner import run_step
+
+    run_step(find_root(), name, key)
+
+
+def materialize(stage: str, force: bool = False) -> None:
+    """Run one stage through DVC for Dagster."""
+    from pipelines.materialize import materialize as run
+    from pipelines.project import find_root
+
+    raise typer.Exit(run(find_root(), stage, force=force))

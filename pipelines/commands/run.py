@@ -1,0 +1,104 @@
+"""`cairn run`: bring what `params.yaml` lists up to date, then print the numbers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    target: Annotated[
+        str, typer.Argument(help="BENCHMARK, or BENCHMARK/SYSTEM; everything in params.yaml where left out.")
+    ] = "",
+    json_output: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Bring the benchmark's numbers up to date through DVC, then print them.
+
+    Example: `cairn run toytown/rootsift-vlad`
+    """
+    from cairn.errors import CairnError
+    from cairn.parameters import load_parameters
+    from cairn.progress import say
+    from pipelines.bridge import repro_command
+    from pipelines.generate import write_pipeline
+    from pipelines.project import PARAMETERS, find_root
+
+    root = find_root()
+    parameters = load_parameters(root / PARAMETERS)
+    keys = matching_runs(target, parameters.runs)
+    if write_pipeline(root, parameters):
+        say("dvc.yaml rewritten for what params.yaml lists")
+    status = repro_command(root, [f"scores@{key}" for key in keys] if target else ["results"])
+    if status == 0 and target:
+        status = repro_command(root, ["results"], single=True)
+    if status:
+        raise CairnError(
+            "a stage failed (its own message stands above); mend it and run again: finished work is kept"
+        )
+    pairs = {(parameters.runs[key]["benchmark"], parameters.runs[key]["system"]) for key in keys}
+    print_numbers(root, pairs, json_output)
+
+
+def matching_runs(target: str, runs: dict) -> list[str]:
+    """Names of the runs that `BENCHMARK`, `BENCHMARK/SYSTEM` or a run's own name selects."""
+    from cairn.errors import UsageError
+
+    benchmark, _, system = target.partition("/")
+    keys = [
+        key
+        for key, item in runs.items()
+        if key == target
+        or ((not benchmark or item["benchmark"] == benchmark) and (not system or item["system"] == system))
+    ]
+    if not keys:
+        there = ", ".join(f"{item['benchmark']}/{item['system']}" for item in runs.values()) or "none"
+        raise UsageError(f"params.yaml lists no run of {target or 'anything'!r}; there are: {there}")
+    return keys
+
+
+def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) -> None:
+    """The numbers of these (benchmark, system) pairs on standard output, and what to type next."""
+    from cairn.results import read_results, synthetic_benchmarks
+    from cairn.results.database import rebuild_database
+    from cairn.results.table import RESULTS_PATH
+
+    rebuild_database(root)
+    rows = [r for r in read_results(root / RESULTS_PATH) if (r.name.benchmark, r.name.system) in pairs]
+    if json_output:
+        import json
+
+        print(
+            json.dumps([{"name": str(r.name), "value": r.value, "low": r.low, "high": r.high} for r in rows])
+        )
+        return
+    from rich.console import Console
+
+    from cairn.results.show import print_results
+
+    synthetic = synthetic_benchmarks(root, {benchmark for benchmark, _ in pairs})
+    console = Console(soft_wrap=True, highlight=False)
+    print_results(rows, console, synthetic=synthetic)
+    for benchmark in sorted(synthetic):
+        console.print(
+            f"{benchmark} is synthetic: a town drawn by code, to show that everything works; "
+            "its numbers say nothing about photographs.",
+            style="yellow",
+        )
+    if rows:
+        console.print(f"\nFollow a number:  cairn trace {example(rows)}")
+        console.print('Ask a question:   cairn sql "SELECT * FROM results"')
+        console.print("Open the graph:   make ui")
+
+
+def example(rows: list) -> str:
+    """The shortest name of the last number of the table: hard mAP where there is one."""
+    from cairn.results.names import resolve
+
+    names = [row.name for row in rows]
+    chosen = next((n for n in reversed(names) if n.slice == "hard" and n.metric == "map"), names[-1])
+    short = f"{chosen.benchmark}/{chosen.system}/{chosen.slice}/{chosen.metric}"
+    try:
+        resolve(short, names)
+    except Exception:  # two stages share the short form: the stage has to be named
+        short = f"{chosen.benchmark}/{chosen.system}/{chosen.stage}/{chosen.slice}/{chosen.metric}"
+    return short

@@ -1,0 +1,147 @@
+"""What Dagster loads: one asset per output, made through DVC, with the checks and the sensor that keep them true."""
+
+import sys
+from pathlib import Path
+
+import dagster as dg
+
+from cairn.parameters import load_parameters
+from pipelines.bridge import environment, read_lock
+from pipelines.code_stage import code_records, code_version
+from pipelines.graph import Node, build_graph
+from pipelines.project import CODE, LOCK, PARAMETERS, find_root
+from pipelines.sync import FINGERPRINT_TAG, external_key, lock_metadata, sync
+from pipelines.versions import data_version, fingerprint
+
+SYNC_SECONDS = 5
+
+
+def group_name(node: Node) -> str:
+    """Groups are benchmarks; Dagster refuses hyphens in their names."""
+    return (node.benchmark or "results").replace("-", "_")
+
+
+def stage_asset(root: Path, node: Node, nodes: dict[str, Node], version: str) -> dg.AssetsDefinition:
+    """The asset whose materialisation runs the node's DVC stage in a child process."""
+    deps = [dg.AssetKey(nodes[stage].asset) for stages in node.upstream.values() for stage in stages]
+    deps += [external_key(node.benchmark, name) for name in node.externals]
+
+    @dg.asset(
+        key=dg.AssetKey(node.asset),
+        deps=deps,
+        group_name=group_name(node),
+        kinds={*node.step.kinds, "dvc"},
+        code_version=version,
+        description=node.step.description,
+        owners=["team:cairn"],
+        metadata={"dvc_stage": node.stage, "path": dg.MetadataValue.path(str(root / node.output))},
+    )
+    def made_by_dvc(context: dg.AssetExecutionContext):
+        yield from run_stage(context, root, node.stage, node)
+
+    return made_by_dvc
+
+
+def run_stage(context: dg.AssetExecutionContext, root: Path, stage: str, node: Node | None):
+    """Run one stage through DVC in a child process, then report what `dvc.lock` says of it."""
+    command = [sys.executable, "-m", "pipelines", "materialize", stage]
+    if context.run.tags.get("dvc/force") == "true":
+        command.append("--force")
+    client = dg.PipesSubprocessClient(cwd=str(root), env=environment(), termination_timeout_seconds=10)
+    client.run(context=context, command=command).get_results()
+    entry = read_lock(root).get(stage, {})
+    if node is None:
+        yield dg.MaterializeResult(data_version=dg.DataVersion(entry["outs"][0]["md5"]))
+        return
+    yield dg.MaterializeResult(
+        data_version=dg.DataVersion(data_version(node, entry)),
+        tags={FINGERPRINT_TAG: fingerprint(entry)},
+        metadata=lock_metadata(root, node, entry),
+    )
+
+
+def code_asset(root: Path) -> dg.AssetsDefinition:
+    """The `code` stage: shown on its own, since every asset carries its digest as code version."""
+
+    @dg.asset(
+        key=dg.AssetKey("code"),
+        group_name="code",
+        kinds={"python", "dvc"},
+        description="Digests of the code and the effective parameters of every step.",
+        metadata={"path": dg.MetadataValue.path(str(root / CODE))},
+    )
+    def code(context: dg.AssetExecutionContext):
+        yield from run_stage(context, root, "code", None)
+
+    return code
+
+
+def content_check(root: Path, node: Node) -> dg.AssetChecksDefinition:
+    """An asset check: the output on disk is the one `dvc.lock` records (a tampered file leaves Dagster fresh)."""
+
+    @dg.asset_check(
+        asset=dg.AssetKey(node.asset),
+        name="content_matches_lock",
+        description="Bytes on disk hash to dvc.lock's.",
+    )
+    def content_matches_lock() -> dg.AssetCheckResult:
+        from cairn.files import dvc_digest
+
+        entry, path = read_lock(root).get(node.stage), root / node.output
+        recorded = data_version(node, entry) if entry else "not in dvc.lock"
+        found = dvc_digest(path) if path.exists() else "missing"
+        return dg.AssetCheckResult(passed=found == recorded, metadata={"recorded": recorded, "found": found})
+
+    return content_matches_lock
+
+
+def lock_sensor(root: Path, nodes: dict[str, Node]) -> dg.SensorDefinition:
+    """Every few seconds: copy what `dvc.lock` and the user's own files say into the event log."""
+
+    @dg.sensor(
+        name="dvc_lock_sync",
+        minimum_interval_seconds=SYNC_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Shows a terminal `dvc repro` on this page: reads {LOCK} every {SYNC_SECONDS} seconds.",
+    )
+    def dvc_lock_sync(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        reported = sync(root, context.instance, nodes)
+        return dg.SkipReason(
+            f"{len(reported)} materialisations taken from {LOCK}" if reported else "nothing new"
+        )
+
+    return dvc_lock_sync
+
+
+def build_definitions(root: Path) -> dg.Definitions:
+    """All assets, external files, checks, jobs and the sensor of a project."""
+    parameters = load_parameters(root / PARAMETERS)
+    nodes = build_graph(parameters)
+    records = code_records(root, parameters)
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [code_asset(root)]
+    for node in nodes.values():
+        assets.append(stage_asset(root, node, nodes, code_version(records[node.code])))
+        for name, path in node.externals.items():
+            assets.append(
+                dg.AssetSpec(
+                    external_key(node.benchmark, name),
+                    group_name=group_name(node),
+                    description=f"The user's own {name} of {node.benchmark}: {path}",
+                    metadata={"path": dg.MetadataValue.path(str((root / path).resolve()))},
+                )
+            )
+    jobs = [
+        dg.define_asset_job(f"run_{name.replace('-', '_')}", dg.AssetSelection.groups(name.replace("-", "_")))
+        for name in parameters.benchmarks
+    ]
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=[content_check(root, node) for node in nodes.values()],
+        jobs=jobs,
+        sensors=[lock_sensor(root, nodes)],
+        # Two stages side by side fill two cores; each stage starts its own workers.
+        executor=dg.multiprocess_executor.configured({"max_concurrent": 2, "start_method": {"spawn": {}}}),
+    )
+
+
+defs = build_definitions(find_root())

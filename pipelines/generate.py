@@ -1,0 +1,119 @@
+"""Writes `dvc.yaml` from the declarations, in templated form: a new run needs an entry in `params.yaml` alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from assets.step import Step, steps
+from cairn.errors import ParameterError
+from cairn.files import atomic
+from cairn.parameters import Parameters
+from pipelines.project import CODE, PARAMETERS, PIPELINE, RESULTS
+
+HEADER = "# Generated from the declarations in assets/ by `cairn generate`; edit those, not this file.\n"
+SOURCE_DIRECTORIES = ("assets", "cairn", "pipelines")
+
+
+def pipeline_text(parameters: Parameters) -> str:
+    """The text of `dvc.yaml` for these parameters."""
+    import yaml
+
+    stages: dict[str, Any] = {"code": _code_stage(parameters)}
+    for step in steps().values():
+        if step.name == "sources":
+            stages.update(_source_stages(step, parameters))
+        else:
+            stages[step.name] = _stage(step)
+    document = {"stages": stages, "metrics": [f"{RESULTS}/metrics.json"]}
+    return HEADER + yaml.safe_dump(document, sort_keys=False, width=10_000, default_flow_style=False)
+
+
+def write_pipeline(root: Path, parameters: Parameters) -> bool:
+    """Bring `dvc.yaml` up to date; whether it changed."""
+    path, text = root / PIPELINE, pipeline_text(parameters)
+    if path.is_file() and path.read_text("utf-8") == text:
+        return False
+    with atomic(path) as temporary:
+        temporary.write_text(text, "utf-8")
+    return True
+
+
+def check_pipeline(root: Path, parameters: Parameters) -> None:
+    """`ParameterError` where `dvc.yaml` is not what the declarations and `params.yaml` say."""
+    path = root / PIPELINE
+    if not path.is_file() or path.read_text("utf-8") != pipeline_text(parameters):
+        raise ParameterError(
+            f"{PIPELINE} does not match assets/ and {PARAMETERS} (a benchmark was added or a declaration changed); "
+            "run `cairn generate`, which rewrites it"
+        )
+
+
+def user_files(parameters: Parameters) -> list[str]:
+    """Files of the user's own code that systems name, as paths relative to the project."""
+    from cairn.encoders import user_module_files
+
+    found = {path for system in parameters.systems.values() for path in user_module_files(system["encoder"])}
+    return sorted(found)
+
+
+def _code_stage(parameters: Parameters) -> dict[str, Any]:
+    return {
+        "desc": "Digest of the code and the effective parameters of every step; everything else depends on it.",
+        "cmd": "python -m pipelines code",
+        "deps": [*SOURCE_DIRECTORIES, *user_files(parameters)],
+        "params": [{PARAMETERS: ["benchmarks", "systems", "runs"]}],
+        "outs": [CODE],
+    }
+
+
+def _source_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
+    """One stage per adapter in use: only adapters know which of the user's paths they read."""
+    from cairn.benchmarks.adapters import load_adapter
+
+    stages: dict[str, Any] = {}
+    for name, benchmark in parameters.benchmarks.items():
+        adapter = load_adapter(benchmark["adapter"], f"benchmarks.{name}.adapter")
+        stage = stages.setdefault(f"sources-{benchmark['adapter']}", {"foreach": {}, "do": None})
+        stage["foreach"][name] = {key: benchmark["settings"][key] for key in adapter.EXTERNAL} or {
+            "name": name
+        }
+        stage["do"] = _body(step, "${key}", "", ["${item." + key + "}" for key in adapter.EXTERNAL])
+    return stages
+
+
+def _stage(step: Step) -> dict[str, Any]:
+    if step.scope == "benchmark":
+        return {"foreach": "${benchmarks}", "do": _body(step, "${key}", "", [])}
+    if step.scope == "run":
+        return {"foreach": "${runs}", "do": _body(step, "${item.benchmark}", "${item.system}", [])}
+    return _body(step, "", "", [])
+
+
+def _body(step: Step, benchmark: str, system: str, externals: list[str]) -> dict[str, Any]:
+    key = "all" if step.scope == "all" else "${key}"
+
+    def path(reference: str) -> str:
+        source = benchmark
+        if reference.startswith("training:"):
+            source, reference = "${item.training}", reference.removeprefix("training:")
+        return steps()[reference].output.format(benchmark=source, system=system)
+
+    dependencies = [*externals, *(path(reference) for reference in step.inputs.values())]
+    if step.fan_in:
+        dependencies.append(steps()[step.fan_in].output.split("/{", 1)[0])
+    recorded = ["digest", "parameters"] if step.parameters else ["digest"]
+    body: dict[str, Any] = {"desc": step.description.split(". ")[0].rstrip(".") + "."}
+    body["cmd"] = f"python -m pipelines step {step.name} {key}"
+    if dependencies:
+        body["deps"] = dependencies
+    body["params"] = [{f"{CODE}/{step.name}/{key}.json": recorded}]
+    body["outs"] = [step.output.format(benchmark=benchmark, system=system)]
+    return body
+
+
+def recorded_parameters(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """`digest` and `parameters` that `dvc.lock` recorded for a stage (`{}` for `code` and for unknown shapes)."""
+    for file, values in (entry.get("params") or {}).items():
+        if file.startswith(f"{CODE}/"):
+            return dict(values)
+    return {}

@@ -1,0 +1,121 @@
+"""The graph: every step of every benchmark and run that `params.yaml` lists, with its paths and its names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from assets.step import Step, steps
+from cairn.parameters import Parameters
+from pipelines.project import CODE
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step of one benchmark or run.
+
+    `stage` is its address in DVC, `asset` its key in Dagster, `output` the path it writes; `inputs` maps the
+    step's input names to paths, `upstream` to the nodes' stages; `externals` are the user's own paths;
+    `code` is the file in which the `code` stage records its digest and effective parameters.
+    """
+
+    step: Step
+    key: str
+    benchmark: str
+    system: str
+    stage: str
+    asset: tuple[str, ...]
+    output: str
+    inputs: Mapping[str, str]
+    upstream: Mapping[str, tuple[str, ...]]
+    externals: Mapping[str, str]
+    code: str
+
+
+def build_graph(parameters: Parameters) -> dict[str, Node]:
+    """All nodes by DVC stage address, upstream first."""
+    nodes: dict[str, Node] = {}
+    for step in steps().values():
+        for key, benchmark, system in _instances(step, parameters):
+            node = _node(step, key, benchmark, system, parameters, nodes)
+            nodes[node.stage] = node
+    return nodes
+
+
+def _instances(step: Step, parameters: Parameters) -> list[tuple[str, str, str]]:
+    if step.scope == "benchmark":
+        return [(name, name, "") for name in parameters.benchmarks]
+    if step.scope == "run":
+        return [(name, run["benchmark"], run["system"]) for name, run in parameters.runs.items()]
+    return [("all", "", "")]
+
+
+def _node(
+    step: Step, key: str, benchmark: str, system: str, parameters: Parameters, nodes: Mapping[str, Node]
+) -> Node:
+    inputs: dict[str, str] = {}
+    upstream: dict[str, tuple[str, ...]] = {}
+    by_output = {node.output: node.stage for node in nodes.values()}
+    for name, reference in step.inputs.items():
+        source = benchmark
+        if reference.startswith("training:"):
+            source, reference = (
+                parameters.benchmarks[benchmark]["training"],
+                reference.removeprefix("training:"),
+            )
+        template = steps()[reference].output
+        path = template.format(benchmark=source, system=system)
+        inputs[name] = path
+        upstream[name] = (by_output[path],)
+    if step.fan_in:
+        folder = steps()[step.fan_in].output.split("/{", 1)[0]
+        inputs[step.fan_in] = folder
+        upstream[step.fan_in] = tuple(n.stage for n in nodes.values() if n.step.name == step.fan_in)
+    return Node(
+        step=step,
+        key=key,
+        benchmark=benchmark,
+        system=system,
+        stage=stage_address(step, key, parameters),
+        asset=tuple(part for part in (benchmark, system, step.name) if part),
+        output=step.output.format(benchmark=benchmark, system=system),
+        inputs=inputs,
+        upstream=upstream,
+        externals=external_paths(step, benchmark, parameters),
+        code=f"{CODE}/{step.name}/{key}.json",
+    )
+
+
+def stage_address(step: Step, key: str, parameters: Parameters) -> str:
+    """`manifest@toytown`, `descriptors@toytown-rootsift-vlad`, `sources-folder@places`, `results`."""
+    if step.scope == "all":
+        return step.name
+    if step.name == "sources":
+        return f"sources-{parameters.benchmarks[key]['adapter']}@{key}"
+    return f"{step.name}@{key}"
+
+
+def external_paths(step: Step, benchmark: str, parameters: Parameters) -> dict[str, str]:
+    """The user's own files that the `sources` step reads: setting name → path as `params.yaml` has it."""
+    if step.name != "sources":
+        return {}
+    from cairn.benchmarks.adapters import load_adapter
+
+    entry = parameters.benchmarks[benchmark]
+    adapter = load_adapter(entry["adapter"], f"benchmarks.{benchmark}.adapter")
+    return {name: entry["settings"][name] for name in adapter.EXTERNAL}
+
+
+def effective_parameters(node: Node, parameters: Parameters) -> dict[str, object]:
+    """The values of the step's declared dotted keys for this node, defaults filled in."""
+    scopes = {
+        "benchmark": parameters.benchmarks.get(node.benchmark, {}),
+        "system": parameters.systems.get(node.system, {}),
+        "runs": {name: dict(run) for name, run in parameters.runs.items()},
+    }
+    result: dict[str, object] = {}
+    for dotted in node.step.parameters:
+        value: object = scopes
+        for part in dotted.split("."):
+            assert isinstance(value, Mapping), f"{node.step.name} declares {dotted}"
+            value = value[part]
+        result[dotted.split(".", 1)[-1].replace(".", "_")] = value
+    return result

@@ -1,0 +1,81 @@
+"""Runs one step: the command that DVC and, through DVC, Dagster execute."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from assets.step import Job
+from cairn.errors import ArtifactError, UsageError
+from cairn.files import atomic_directory, write_json
+from cairn.parameters import load_parameters
+from pipelines.digests import unchanged
+from pipelines.graph import Node, build_graph
+from pipelines.project import PARAMETERS
+
+PACKAGES_FILE = "packages.json"
+
+
+def run_step(root: Path, name: str, key: str) -> None:
+    """Execute step `name` of run or benchmark `key` and put its output in place, whole or not at all.
+
+    Raises `UsageError` for an unknown step or key, `ArtifactError` for a missing input, or where the code on
+    disk is no longer the code that the `code` stage recorded (its digest would stand for other code).
+    """
+    os.chdir(root)
+    node = find_node(root, name, key)
+    record = read_record(root, node)
+    changed = unchanged(root, record)
+    if changed:
+        raise ArtifactError(
+            f"{changed[0]} changed after the code stage recorded it; run `dvc repro code` first (or `cairn run`)"
+        )
+    for what, path in {**node.inputs, **node.externals}.items():
+        if not Path(path).exists():
+            raise ArtifactError(f"{node.stage}: its input {what} is missing at {path}; `dvc repro` makes it")
+    output = root / node.output
+    remove_leftovers(output)
+    with atomic_directory(output) as temporary:
+        job = Job(
+            root=root,
+            benchmark=node.benchmark,
+            system=node.system,
+            inputs={what: Path(path) for what, path in node.inputs.items()},
+            output=temporary,
+            parameters=record["parameters"],
+            digest=record["digest"],
+            features=record["features"],
+        )
+        node.step.function(job)
+        write_json(temporary / PACKAGES_FILE, record["packages"])
+
+
+def find_node(root: Path, name: str, key: str) -> Node:
+    """The node of a step name and a run or benchmark name."""
+    nodes = build_graph(load_parameters(root / PARAMETERS))
+    for node in nodes.values():
+        if node.step.name == name and node.key == key:
+            return node
+    names = sorted({node.step.name for node in nodes.values()})
+    keys = [node.key for node in nodes.values() if node.step.name == name]
+    if not keys:
+        raise UsageError(f"no step {name!r}; there are: {', '.join(names)}")
+    raise UsageError(f"step {name} has no {key!r}; there are: {', '.join(keys)}")
+
+
+def read_record(root: Path, node: Node) -> dict[str, Any]:
+    """What the `code` stage wrote for the node."""
+    try:
+        return json.loads((root / node.code).read_text("utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(f"{node.code} is missing; run `dvc repro code` first (or `cairn run`)") from None
+    except ValueError:
+        raise ArtifactError(f"{node.code} is damaged; run `dvc repro --force code`") from None
+
+
+def remove_leftovers(output: Path) -> None:
+    """Remove what a killed run of this step left beside its output (DVC lets one writer at a time in)."""
+    for path in output.parent.glob(f".{output.name}.*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,144 @@
+"""Copies `dvc.lock` into Dagster's event log, so that a `dvc repro` in a terminal shows on the page."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_IS_USER_PROVIDED_TAG,
+    DATA_VERSION_TAG,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
+
+from pipelines.bridge import read_lock
+from pipelines.graph import Node
+from pipelines.versions import (
+    Externals,
+    data_version,
+    external_versions,
+    fingerprint,
+    input_versions,
+    locked_code_version,
+)
+
+FINGERPRINT_TAG = "cairn/lock"
+_externals = Externals()
+
+
+def external_key(benchmark: str, name: str) -> dg.AssetKey:
+    """The Dagster key of a path that the user brings: `places/images`, `places/truth`."""
+    return dg.AssetKey([benchmark, name])
+
+
+def sync(root: Path, instance: dg.DagsterInstance, nodes: Mapping[str, Node]) -> list[str]:
+    """Report every materialisation that `dvc.lock` knows and Dagster does not; the stages reported.
+
+    Works through Dagster's public event reporting; the tags are those in which Dagster keeps data versions and
+    provenance (its own executor writes the same). Running it twice reports nothing new.
+    """
+    lock, reported = read_lock(root), []
+    for node in nodes.values():
+        entry = lock.get(node.stage)
+        if entry is None:
+            continue
+        mark = fingerprint(entry)
+        latest = _latest(instance, dg.AssetKey(node.asset))
+        tags = dict(latest.tags or {}) if latest else {}
+        if (
+            tags.get(FINGERPRINT_TAG) == mark
+            and tags.get(DATA_VERSION_TAG) == data_version(node, entry)
+            and tags.get(CODE_VERSION_TAG) == locked_code_version(entry)
+        ):
+            continue
+        _report(root, instance, node, nodes, entry, mark)
+        reported.append(node.stage)
+    for node in nodes.values():
+        for name, path in node.externals.items():
+            _observe(instance, external_key(node.benchmark, name), _externals.version(root / path))
+    return reported
+
+
+def _report(
+    root: Path,
+    instance: dg.DagsterInstance,
+    node: Node,
+    nodes: Mapping[str, Node],
+    entry: Mapping[str, Any],
+    mark: str,
+) -> None:
+    tags = {
+        DATA_VERSION_TAG: data_version(node, entry),
+        DATA_VERSION_IS_USER_PROVIDED_TAG: "true",
+        CODE_VERSION_TAG: locked_code_version(entry),
+        FINGERPRINT_TAG: mark,
+    }
+    versions = {
+        dg.AssetKey(nodes[s].asset): v
+        for s, v in input_versions(root, node, nodes, entry).items()
+        if s in nodes
+    }
+    for name, path in node.externals.items():
+        key, version = external_key(node.benchmark, name), external_versions(node, entry)[path]
+        _observe(instance, key, version)
+        versions[key] = version
+    for key, version in versions.items():
+        tags[get_input_data_version_tag(key)] = version
+        # Dagster wants the event that carried the version; unpartitioned assets are compared by version alone.
+        tags[get_input_event_pointer_tag(key)] = "NULL"
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            dg.AssetKey(node.asset),
+            description="from dvc.lock",
+            tags=tags,
+            metadata=lock_metadata(root, node, entry),
+        )
+    )
+
+
+def lock_metadata(root: Path, node: Node, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows beside a materialisation, all of it from `dvc.lock`, and the picture if there is one."""
+    from pipelines.generate import recorded_parameters
+
+    recorded = recorded_parameters(entry)
+    metadata: dict[str, Any] = {
+        "path": dg.MetadataValue.path(str(root / node.output)),
+        "dvc_hash": data_version(node, entry),
+        "code_digest": recorded.get("digest", ""),
+        "parameters": dg.MetadataValue.json(recorded.get("parameters") or {}),
+        "inputs": dg.MetadataValue.json({d["path"]: d.get("md5", "") for d in entry.get("deps") or []}),
+    }
+    picture = root / node.output / "gallery.png"
+    if picture.is_file():
+        metadata["gallery"] = dg.MetadataValue.md(_embedded(picture))
+    return metadata
+
+
+def _embedded(picture: Path, width: int = 1000, quality: int = 80) -> str:
+    """The picture as Markdown with its bytes inside, small enough for the event log."""
+    import base64
+
+    import cv2
+
+    image = cv2.imread(str(picture))
+    if image is None:
+        return f"{picture} cannot be shown"
+    if image.shape[1] > width:
+        height = round(image.shape[0] * width / image.shape[1])
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+    return f"![queries with their top results](data:image/jpeg;base64,{base64.b64encode(data).decode()})"
+
+
+def _latest(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.AssetMaterialization | None:
+    event = instance.get_latest_materialization_event(key)
+    return event.asset_materialization if event else None
+
+
+def _observe(instance: dg.DagsterInstance, key: dg.AssetKey, version: str) -> None:
+    records = instance.fetch_observations(key, limit=1).records
+    latest = records[0].asset_observation if records else None
+    if latest is None or (latest.tags or {}).get(DATA_VERSION_TAG) != version:
+        instance.report_runless_asset_event(dg.AssetObservation(key, tags={DATA_VERSION_TAG: version}))

@@ -1,0 +1,349 @@
+"""Verification: what differs is named to the file, and exactly the numbers downstream of it."""
+
+import io
+import json
+import random
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from rich.console import Console
+
+from cairn.errors import ArtifactError, LineageError
+from cairn.files import dvc_digest
+from cairn.lineage import verify
+from cairn.lineage.hashing import cache_folder, hash_paths, recorded_files
+from cairn.lineage.show import print_verification
+from tests.lineage.project import numbers_of, runs
+
+TOY, TINY, PLACES = ("toytown", "rootsift-vlad"), ("toytown", "tiny-histogram"), ("places", "rootsift-vlad")
+
+
+def flip(path, position: int | None = None) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if position is None else position] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def relock(project, change) -> None:
+    lock = yaml.safe_load((project / "dvc.lock").read_text())
+    change(lock["stages"])
+    (project / "dvc.lock").write_text(yaml.safe_dump(lock))
+
+
+def test_an_untouched_project_passes(built):
+    verification = verify(built / "cairn")
+    assert verification.findings == ()
+    assert set(verification.numbers) == numbers_of(*runs())
+    assert verification.synthetic == ("toytown",)
+    assert verification.artifacts == 25
+    # No git here: a note, and only with --strict a failure.
+    assert verification.passed() and not verification.passed(strict=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "tainted"),
+    [
+        ("artifacts/toytown/rootsift-vlad/descriptors/0001.parquet", [TOY]),
+        ("artifacts/toytown/tiny-histogram/descriptors/queries.parquet", [TINY]),
+        ("artifacts/places/rootsift-vlad/local/local.hdf5", [PLACES]),
+        ("artifacts/toytown/ground_truth/relevance.parquet", [TOY, TINY]),
+        ("artifacts/scores/toytown/rootsift-vlad/per_query.parquet", [TOY]),
+        ("artifacts/places/training/training.json", [PLACES]),
+        ("artifacts/toytown/training/training.json", [TOY, TINY]),
+        # places borrows toytown's training images, so its numbers rest on them too.
+        ("artifacts/toytown/sources/sources.json", [TOY, TINY, PLACES]),
+        ("artifacts/toytown/manifest/manifest.parquet", [TOY, TINY, PLACES]),
+        ("artifacts/places/manifest/manifest.parquet", [PLACES]),
+        ("artifacts/results/metrics.json", [TOY, TINY, PLACES]),
+        ("artifacts/code/ranking/toytown-rootsift-vlad.json", [TOY]),
+    ],
+)
+def test_one_flipped_byte_names_the_file_and_exactly_the_numbers_downstream(project, file, tainted):
+    flip(project / file, 5)
+    verification = verify(project)
+    assert [finding.file for finding in verification.findings] == [file]
+    (finding,) = verification.findings
+    assert finding.kind == "changed"
+    assert finding.expected != finding.found
+    assert set(finding.numbers) == set(verification.tainted) == numbers_of(*tainted)
+    assert not verification.passed()
+
+
+def test_any_flipped_byte_anywhere_is_found(project):
+    """Mutation: every file under artifacts/ in turn, a random byte each; the project is mended between."""
+    generator = random.Random(3)
+    files = sorted(file for file in (project / "artifacts").rglob("*") if file.is_file())
+    used = [file for file in files if file.name != "results.parquet"]
+    for file in generator.sample(used, 25):
+        before = file.read_bytes()
+        flip(file, generator.randrange(len(before)))
+        name = file.relative_to(project).as_posix()
+        assert name in {finding.file for finding in verify(project).findings}, name
+        file.write_bytes(before)
+    assert verify(project).findings == ()
+
+
+def test_missing_and_unexpected_files_are_named(project):
+    shards = project / "artifacts/toytown/rootsift-vlad/descriptors"
+    (shards / "0000.parquet").unlink()
+    (shards / "stray.txt").write_text("x")
+    found = {(finding.kind, finding.file.rsplit("/", 1)[-1]) for finding in verify(project).findings}
+    assert found == {("missing", "0000.parquet"), ("unexpected", "stray.txt")}
+
+
+def test_a_missing_artifact_is_one_finding(project):
+    shutil.rmtree(project / "artifacts/toytown/rootsift-vlad/local")
+    (finding,) = verify(project).findings
+    assert (finding.kind, finding.artifact) == ("missing", "artifacts/toytown/rootsift-vlad/local")
+    assert set(finding.numbers) == numbers_of(TOY)
+
+
+def test_without_the_listing_the_directory_is_named(project):
+    shutil.rmtree(project / ".dvc/cache")
+    flip(project / "artifacts/toytown/rootsift-vlad/descriptors/0001.parquet")
+    (finding,) = verify(project).findings
+    assert finding.artifact == "artifacts/toytown/rootsift-vlad/descriptors"
+    assert finding.file is None
+    assert "which file" in finding.message
+
+
+def test_a_listing_that_was_tampered_with_is_no_evidence(project):
+    md5 = dvc_digest(project / "artifacts/toytown/rootsift-vlad/descriptors")
+    listing = project / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
+    assert recorded_files(project, md5)
+    entries = json.loads(listing.read_text())
+    entries[0]["md5"] = "0" * 32
+    listing.write_text(json.dumps(entries))
+    assert recorded_files(project, md5) is None
+    assert verify(project).findings == ()
+
+
+def test_the_cache_may_lie_elsewhere(project, tmp_path):
+    (project / ".dvc/cache").rename(tmp_path / "far")
+    (project / ".dvc/config.local").write_text(f"[cache]\n    dir = {tmp_path / 'far'}\n")
+    assert cache_folder(project) == tmp_path / "far"
+    flip(project / "artifacts/toytown/rootsift-vlad/descriptors/0001.parquet")
+    (finding,) = verify(project).findings
+    assert finding.file.endswith("0001.parquet")
+
+
+def test_chosen_numbers_are_checked_and_others_left(project):
+    flip(project / "artifacts/toytown/rootsift-vlad/descriptors/0001.parquet")
+    other = verify(project, ["places/rootsift-vlad/global"])
+    assert other.findings == ()
+    assert other.numbers == ("places/rootsift-vlad/-/-/global/all/map",)
+    chosen = verify(project, ["toytown/rootsift-vlad/global/hard"])
+    # Checked for one number, but whoever else rests on the file is named too.
+    assert set(chosen.findings[0].numbers) == numbers_of(TOY)
+
+
+def test_a_stage_that_used_an_older_version_is_reported(project):
+    older = "a" * 32 + ".dir"
+
+    def change(stages):
+        for item in stages["ranking@toytown-rootsift-vlad"]["deps"]:
+            if item["path"].endswith("descriptors"):
+                item["md5"] = older
+
+    relock(project, change)
+    (finding,) = verify(project).findings
+    assert finding.kind == "outdated"
+    assert finding.artifact == "artifacts/toytown/rootsift-vlad/ranking"
+    assert finding.expected == older
+    assert "ranking@toytown-rootsift-vlad used artifacts/toytown/rootsift-vlad/descriptors" in finding.message
+    assert set(finding.numbers) == numbers_of(TOY)
+
+
+def test_a_table_made_from_older_scores_taints_exactly_those_rows(project):
+    scores = "artifacts/scores/toytown/tiny-histogram"
+    (project / scores / "extra.txt").write_text("newer")
+
+    def change(stages):
+        stages["scores@toytown-tiny-histogram"]["outs"][0]["md5"] = dvc_digest(project / scores)
+
+    relock(project, change)
+    (finding,) = verify(project).findings
+    assert (finding.kind, finding.artifact) == ("outdated", scores)
+    assert set(finding.numbers) == numbers_of(TINY)
+
+
+def test_a_row_that_was_edited_is_found_by_the_tables_hash(project):
+    from dataclasses import replace
+
+    from cairn.results import read_results, write_results
+
+    path = project / "artifacts/results/results.parquet"
+    rows = read_results(path)
+    write_results(path, [replace(rows[0], value=0.999), *rows[1:]])
+    (finding,) = verify(project).findings
+    assert finding.file == "artifacts/results/results.parquet"
+    assert set(finding.numbers) == numbers_of(*runs())
+
+
+def test_a_number_nobody_made_is_reported(project):
+    relock(project, lambda stages: stages.pop("scores@places-rootsift-vlad"))
+    verification = verify(project)
+    assert {finding.kind for finding in verification.findings} == {"unrecorded"}
+    assert set(verification.tainted) == numbers_of(PLACES)
+
+
+def test_a_changed_image_of_the_user_is_named(project):
+    brought = project.parent / "brought"
+    flip(brought / "images/place2.png", -3)
+    verification = verify(project)
+    images = [finding for finding in verification.findings if finding.kind == "image"]
+    assert [finding.file for finding in images] == ["../brought/images/place2.png"]
+    folder = [finding for finding in verification.findings if finding.kind == "source"]
+    assert [finding.artifact for finding in folder] == ["../brought/images"]
+    assert set(verification.tainted) == numbers_of(PLACES)
+
+
+def test_a_changed_table_of_the_user_is_named_once(project):
+    (project.parent / "brought/truth.csv").write_text("query,image,relevance\n")
+    found = [(finding.kind, finding.artifact) for finding in verify(project).findings]
+    assert ("source", "../brought/truth.csv") in found
+    assert set(verify(project).tainted) == numbers_of(PLACES)
+
+
+def test_a_changed_image_inside_an_archive_is_named(project):
+    """The archive's own hash is forged in dvc.lock; the manifest still knows every image."""
+    archive = project / "artifacts/toytown/sources/images.tar"
+    flip(archive, 700)
+
+    def change(stages):
+        forged = dvc_digest(project / "artifacts/toytown/sources")
+        for stage in stages.values():
+            for item in [*stage.get("deps", []), *stage["outs"]]:
+                if item["path"] == "artifacts/toytown/sources":
+                    item["md5"] = forged
+
+    relock(project, change)
+    verification = verify(project)
+    kinds = {finding.kind: finding for finding in verification.findings}
+    assert kinds["image"].file == "artifacts/toytown/sources/images.tar/town/00.png"
+    assert kinds["source"].expected != kinds["source"].found  # sources.json pins the archive as well
+    assert set(verification.tainted) == numbers_of(*runs())
+
+
+def test_sources_that_are_not_on_this_machine_are_a_note(project):
+    shutil.rmtree(project.parent / "brought")
+    verification = verify(project)
+    assert verification.findings == ()
+    assert any("../brought/images is not on this machine" in note for note in verification.notes)
+
+
+def test_stale_code_other_packages_and_missing_code_files_are_notes(project):
+    code = project / "artifacts/code/ranking/toytown-rootsift-vlad.json"
+    record = json.loads(code.read_text())
+    record["packages"]["numpy"] = "0.0.1"
+    record["packages"]["no-such-package"] = "1"
+    code.write_text(json.dumps(record))
+    relock(
+        project, lambda stages: stages["code"]["outs"][0].update(md5=dvc_digest(project / "artifacts/code"))
+    )
+    notes = "\n".join(verify(project).notes)
+    assert "package numpy: 0.0.1" in notes
+    assert "package no-such-package" in notes and "not installed" in notes
+    record["digest"] = "e" * 64
+    code.write_text(json.dumps(record))
+    relock(
+        project, lambda stages: stages["code"]["outs"][0].update(md5=dvc_digest(project / "artifacts/code"))
+    )
+    verification = verify(project)
+    assert verification.findings == ()
+    assert any(
+        "changed since artifacts/toytown/rootsift-vlad/ranking was made" in n for n in verification.notes
+    )
+    code.unlink()
+    assert any("is not here" in note for note in verify(project).notes)
+
+
+def test_changed_source_code_is_a_note(project):
+    def changed(root, record):
+        assert root == project
+        return ["cairn/ranking.py"] if "cairn/ranking.py" in record["modules"] else []
+
+    verification = verify(project, changed_code=changed)
+    assert verification.findings == ()
+    assert any("cairn/ranking.py" in note and "tiny-histogram/ranking" in note for note in verification.notes)
+
+
+def test_the_result_does_not_depend_on_threads(project):
+    flip(project / "artifacts/toytown/rootsift-vlad/descriptors/0001.parquet")
+    assert verify(project, threads=1) == verify(project, threads=7)
+
+
+def test_files_below_two_paths_are_the_same_content(project):
+    content = hash_paths(project, ["artifacts/scores", "artifacts/scores/toytown/rootsift-vlad"])
+    inner = content["artifacts/scores/toytown/rootsift-vlad"]
+    assert inner.md5 == dvc_digest(project / "artifacts/scores/toytown/rootsift-vlad")
+    for name, md5 in inner.files.items():
+        assert content["artifacts/scores"].files[f"toytown/rootsift-vlad/{name}"] == md5
+
+
+def test_what_dvc_ignores_is_not_hashed_and_odd_files_do_not_hang(project):
+    import os
+
+    folder = project / "artifacts/scores/toytown/rootsift-vlad"
+    before = dvc_digest(folder)
+    (project / ".dvcignore").write_text("__pycache__/\n*.tmp\n")
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__/x.pyc").write_bytes(b"x")
+    (folder / "y.tmp").write_bytes(b"y")
+    os.mkfifo(folder / "pipe")
+    assert hash_paths(project, ["artifacts/scores/toytown/rootsift-vlad"]).popitem()[1].md5 == before
+    (folder / "dangling").symlink_to("nowhere")
+    content = hash_paths(project, ["artifacts/scores/toytown/rootsift-vlad"]).popitem()[1]
+    assert list(content.unreadable) == ["dangling"]
+    assert {finding.kind for finding in verify(project).findings} == {"unreadable"}
+
+
+def test_nothing_to_start_from_is_one_clear_line(project):
+    (project / "artifacts/results/results.parquet").write_bytes(b"x")
+    with pytest.raises(ArtifactError, match="results"):
+        verify(project)
+    (project / "dvc.lock").write_text("stages: [")
+    with pytest.raises(LineageError, match="not valid YAML"):
+        verify(project)
+
+
+def test_git_state_is_a_note(project):
+    def git(*arguments):
+        subprocess.run(["git", "-C", str(project), *arguments], check=True, capture_output=True)
+
+    git("init", "-q")
+    git("config", "user.email", "nobody@example.org")
+    git("config", "user.name", "Nobody")
+    (project / ".gitignore").write_text("/artifacts/\n.dvc/\n")
+    notes = verify(project).notes
+    assert any("no commit holds this dvc.lock" in note for note in notes)
+    git("add", "-A")
+    git("commit", "-qm", "All")
+    assert verify(project).notes == ()
+    assert verify(project).passed(strict=True)
+    (project / "params.yaml").write_text("runs: {a: b}\n")
+    assert any("dirty: params.yaml" in note for note in verify(project).notes)
+    relock(project, lambda stages: None)
+    (project / "dvc.lock").write_text((project / "dvc.lock").read_text() + "# touched\n")
+    verification = verify(project)
+    assert any("not committed" in note for note in verification.notes)
+    assert verification.passed() and not verification.passed(strict=True)
+
+
+def test_printed_findings_say_file_hashes_and_numbers(project):
+    file = "artifacts/toytown/rootsift-vlad/descriptors/0001.parquet"
+    flip(project / file)
+    verification = verify(project)
+    console = Console(file=io.StringIO(), width=200, force_terminal=False, highlight=False)
+    print_verification(verification, console)
+    text = console.file.getvalue()
+    assert f"{file} differs" in text
+    assert verification.findings[0].found in text
+    assert all(number in text for number in numbers_of(TOY))
+    assert not any(number in text for number in numbers_of(TINY))
+    assert "FAILED: 1 finding, 6 numbers tainted" in text
+    record = verification.as_dict()
+    assert json.loads(json.dumps(record)) == record
+    assert record["passed"] is False

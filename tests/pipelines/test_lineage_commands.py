@@ -1,0 +1,128 @@
+"""`cairn trace`, `cairn verify` and `cairn sql` as they are typed."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lineage.project import build_project, numbers_of, runs
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built")
+    build_project(folder)
+    return folder
+
+
+@pytest.fixture
+def project(built, tmp_path):
+    shutil.copytree(built, tmp_path / "home")
+    return tmp_path / "home/cairn"
+
+
+def cairn(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "100", "CAIRN_PROGRESS": "0"}
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines", *arguments],
+        cwd=where,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_trace_prints_a_tree_and_json(project):
+    shown = cairn(project / "artifacts/toytown", "trace", "toytown/rootsift-vlad/hard/map")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("toytown/rootsift-vlad/-/-/global/hard/map = ")
+    assert "source toytown-generator" in shown.stdout
+    record = json.loads(cairn(project, "trace", "toytown/rootsift-vlad/hard/map", "--json").stdout)
+    assert record["number"] == "toytown/rootsift-vlad/-/-/global/hard/map"
+    assert len(record["sources"]) == 1
+
+
+@pytest.mark.parametrize("command", ["trace", "verify"])
+def test_an_unknown_and_an_ambiguous_number(project, command):
+    unknown = cairn(project, command, "nowhere")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr.startswith("error: no number is called 'nowhere'")
+    assert len(unknown.stderr.splitlines()) == 1
+    ambiguous = cairn(project, command, "toytown/rootsift-vlad", *(["--json"] if command == "trace" else []))
+    assert (ambiguous.returncode, ambiguous.stdout) == (1, "")
+    assert len(ambiguous.stderr.splitlines()) == 7
+
+
+def test_verify_passes_then_fails_on_one_flipped_byte(project):
+    passed = cairn(project, "verify")
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    assert "verified" in passed.stdout
+    assert "note: the project is not a git repository" in passed.stdout
+    assert cairn(project, "verify", "--strict").returncode == 1
+
+    shard = "artifacts/toytown/rootsift-vlad/descriptors/0001.parquet"
+    data = bytearray((project / shard).read_bytes())
+    data[50] ^= 1
+    (project / shard).write_bytes(bytes(data))
+    failed = cairn(project, "verify")
+    assert failed.returncode == 1
+    assert f"{shard} differs" in failed.stdout
+    record = cairn(project, "verify", "--json")
+    assert record.returncode == 1
+    found = json.loads(record.stdout)
+    assert [finding["file"] for finding in found["findings"]] == [shard]
+    assert set(found["tainted"]) == numbers_of(("toytown", "rootsift-vlad"))
+    assert cairn(project, "verify", "toytown/tiny/hard").returncode == 0
+
+
+def test_a_tampered_lock_is_one_line(project):
+    (project / "dvc.lock").write_text("stages: {a: {outs: [{path: ../../etc/passwd}]}}")
+    for command in (("verify",), ("trace", "toytown/tiny/hard")):
+        done = cairn(project, *command)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert len(done.stderr.splitlines()) == 1
+        assert "outside the project" in done.stderr
+    (project / "dvc.lock").unlink()
+    assert "cairn run" in cairn(project, "verify").stderr
+
+
+def test_sql_as_table_json_and_csv(project):
+    statement = "SELECT number, value, synthetic FROM results ORDER BY number"
+    table = cairn(project, "sql", statement)
+    assert table.returncode == 0, table.stderr
+    assert "rootsift-vlad" in table.stdout
+    assert "11 rows" in table.stderr
+    records = json.loads(cairn(project, "sql", statement, "--json").stdout)
+    assert {record["number"] for record in records} == numbers_of(*runs())
+    rows = list(csv.DictReader(io.StringIO(cairn(project, "sql", statement, "--csv").stdout)))
+    assert [float(row["value"]) for row in rows] == [record["value"] for record in records]
+    assert cairn(project, "sql", statement, "--csv", "--json").returncode == 2
+
+
+def test_sql_refuses_writes_and_explains_errors_on_one_line(project):
+    for statement in ("DROP VIEW results", "SELECT nope FROM results", "SELEC"):
+        done = cairn(project, "sql", statement)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: SQL: ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_sql_prints_json_that_json_can_hold(project):
+    done = cairn(
+        project,
+        "sql",
+        "SELECT 'nan'::DOUBLE AS a, DATE '2020-01-02' AS b, [1.5] AS c, 'x'::BLOB AS d",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [{"a": None, "b": "2020-01-02", "c": [1.5], "d": "78"}]

@@ -1,0 +1,148 @@
+"""SQL over the results: views that follow the files, reading only."""
+
+import shutil
+
+import duckdb
+import pytest
+
+from cairn.errors import LineageError
+from cairn.results.database import VIEWS, query, rebuild_database
+from tests.lineage.project import build_project, numbers_of, runs
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    # Glob, quote and regular-expression characters in the path: nothing may take them for more than a name.
+    folder = tmp_path_factory.mktemp("built") / "we[i]r*d 'q' (x+)$1"
+    folder.mkdir()
+    return build_project(folder)
+
+
+@pytest.fixture
+def root(built, tmp_path):
+    shutil.copytree(built.parent, tmp_path / "home")
+    return tmp_path / "home/cairn"
+
+
+def test_every_view_shows_rows(built):
+    for view in VIEWS:
+        assert query(built, f"SELECT * FROM {view.name}").rows, view.name
+
+
+def test_results_are_the_table(built):
+    answer = query(built, "SELECT number, synthetic FROM results ORDER BY number")
+    assert {row[0] for row in answer.rows} == numbers_of(*runs())
+    assert all(synthetic == number.startswith("toytown/") for number, synthetic in answer.rows)
+
+
+@pytest.mark.parametrize("view", ["per_query", "rankings", "descriptors", "query_descriptors"])
+def test_views_know_their_run(built, view):
+    answer = query(built, f"SELECT DISTINCT benchmark, system FROM {view}")
+    assert set(answer.rows) == set(runs())
+
+
+def test_descriptors_leave_out_queries_and_can_be_computed_with(built):
+    count, product = query(
+        built,
+        "SELECT count(*), max(array_inner_product(descriptor::FLOAT[2], [0.0, 1.0]::FLOAT[2])) "
+        "FROM descriptors WHERE benchmark = 'toytown' AND system = 'rootsift-vlad'",
+    ).rows[0]
+    assert (count, product) == (6, 1.0)
+
+
+def test_rerankings_name_their_stage(built):
+    assert set(query(built, "SELECT DISTINCT stage FROM rerankings").rows) == {("geometry-k100",)}
+
+
+def test_manifest_numbers_its_rows(built):
+    rows = query(built, "SELECT image_row FROM manifest WHERE benchmark = 'toytown' ORDER BY image_id").rows
+    assert rows == [(number,) for number in range(6)]
+
+
+def test_the_database_opens_read_only_from_anywhere(root, tmp_path, monkeypatch):
+    path = rebuild_database(root)
+    assert path == root / "results.duckdb"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with duckdb.connect(str(path), read_only=True) as connection:
+        for view in VIEWS:
+            assert connection.execute(f"SELECT count(*) FROM {view.name}").fetchone()[0] > 0
+    assert not list(root.glob(".results*"))
+
+
+def test_rebuilding_does_not_wait_for_a_reader(root):
+    rebuild_database(root)
+    with duckdb.connect(str(root / "results.duckdb"), read_only=True) as reader:
+        rebuild_database(root)
+        assert reader.execute("SELECT count(*) FROM results").fetchone()[0] == len(numbers_of(*runs()))
+
+
+def test_before_any_run_the_views_are_empty(tmp_path):
+    for view in VIEWS:
+        assert query(tmp_path, f"SELECT * FROM {view.name}").rows == []
+    assert "value" in query(tmp_path, "SELECT * FROM results").columns
+    rebuild_database(tmp_path)
+
+
+def test_a_damaged_file_spoils_its_own_view_only_and_says_so(root):
+    (root / "artifacts/toytown/rootsift-vlad/ranking/ranking.parquet").write_bytes(b"half a file")
+    assert query(root, "SELECT count(*) FROM results").rows
+    with pytest.raises(LineageError, match=r"ranking\.parquet"):
+        query(root, "SELECT * FROM rankings")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP VIEW results",
+        "CREATE TABLE t AS SELECT 1",
+        "INSERT INTO results VALUES (1)",
+        "UPDATE results SET value = 1",
+        "DELETE FROM results",
+        "COPY (SELECT 1) TO '{out}'",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'",
+        "EXPLAIN/*select*/ANALYZE COPY (SELECT 1) TO '{out}'",
+        "ATTACH '{out}' AS other",
+        "EXPORT DATABASE '{out}'",
+        "INSTALL httpfs",
+        "SET threads = 1",
+        "PRAGMA enable_profiling",
+        "SELECT 1; COPY (SELECT 1) TO '{out}'",
+        "PREPARE p AS SELECT 1",
+        "",
+        "-- nothing",
+    ],
+)
+def test_writes_are_refused_on_one_line(built, tmp_path, statement):
+    out = tmp_path / "out"
+    with pytest.raises(LineageError) as caught:
+        query(built, statement.format(out=out))
+    assert "\n" not in str(caught.value)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1",
+        "FROM results",
+        "WITH a AS (SELECT 1) FROM a",
+        "SHOW TABLES",
+        "DESCRIBE results",
+        "SUMMARIZE results",
+        "EXPLAIN SELECT * FROM results",
+        "PIVOT (FROM results) ON slice USING max(value) GROUP BY system",
+        "VALUES (1);",
+    ],
+)
+def test_reading_in_every_form_works(built, statement):
+    assert query(built, statement).rows
+
+
+@pytest.mark.parametrize("statement", ["SELEC 1", "SELECT nope FROM results", "FROM nowhere", "SELECT 1/"])
+def test_an_sql_error_is_one_line(built, statement):
+    with pytest.raises(LineageError) as caught:
+        query(built, statement)
+    assert str(caught.value).startswith("SQL: ")
+    assert "\n" not in str(caught.value)

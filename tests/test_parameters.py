@@ -1,0 +1,103 @@
+"""`params.yaml` is checked, and an error names the key and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cairn.errors import CairnError, ParameterError
+from cairn.parameters import IDENTIFIER, identifier, load_parameters
+
+GOOD = """
+benchmarks:
+  toytown: {adapter: toytown, training: toytown}
+systems:
+  vlad: {encoder: rootsift-vlad}
+runs:
+  toytown-vlad: {benchmark: toytown, system: vlad}
+"""
+
+
+def load(tmp_path: Path, text: str):
+    path = tmp_path / "params.yaml"
+    path.write_text(text, "utf-8")
+    return load_parameters(path)
+
+
+def test_defaults_are_filled_in(tmp_path: Path):
+    parameters = load(tmp_path, GOOD)
+    assert parameters.benchmarks["toytown"]["metric"] == "revisitop"
+    assert parameters.benchmarks["toytown"]["settings"]["landmarks"] == 40
+    assert set(parameters.systems["vlad"]["learning"]) <= set(parameters.systems["vlad"]["settings"])
+    assert parameters.runs == {"toytown-vlad": {"benchmark": "toytown", "system": "vlad"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("runs:", "rnus:", ["rnus", "did you mean 'runs'", "benchmarks, systems, runs"]),
+        ("toytown-vlad:", "toytown.vlad:", ["'toytown.vlad'", "'toytown-vlad' would do"]),
+        ("toytown-vlad:", "Toytown+1M:", ["'Toytown+1M'", "lower-case"]),
+        ("system: vlad", "system: vald", ["runs.toytown-vlad.system", "'vald'", "did you mean 'vlad'"]),
+        ("benchmark: toytown,", "benchmark: oxford,", ["runs.toytown-vlad.benchmark", "toytown"]),
+        ("encoder: rootsift-vlad", "encoder: rootsift-vald", ["systems.vlad.encoder", "rootsift-vlad"]),
+        ("{encoder: rootsift-vlad}", "{}", ["systems.vlad.encoder is missing"]),
+        ("{encoder: rootsift-vlad}", "{encoder: 3}", ["systems.vlad.encoder = 3"]),
+        ("encoder: rootsift-vlad", "encoder: rootsift-vlad, wrods: 3", ["systems.vlad.wrods", "allowed"]),
+        (
+            "encoder: rootsift-vlad",
+            "encoder: rootsift-vlad, rerank: {shortlist: -1}",
+            ["rerank.shortlist", "-1"],
+        ),
+        (
+            "encoder: rootsift-vlad",
+            "encoder: rootsift-vlad, rerank: {methd: geometry}",
+            ["rerank.methd", "method"],
+        ),
+        ("encoder: rootsift-vlad", "encoder: rootsift-vlad, search: 5", ["systems.vlad.search = 5"]),
+        ("adapter: toytown,", "adapter: toytwon,", ["benchmarks.toytown.adapter", "did you mean 'toytown'"]),
+        ("training: toytown", "training: other", ["benchmarks.toytown.training", "'other'"]),
+        ("training: toytown", "training: toytown, metric: mapp", ["benchmarks.toytown.metric", "mapp"]),
+        ("training: toytown", "training: toytown, landmarks: many", ["benchmarks.toytown.landmarks", "many"]),
+        ("training: toytown", "training: toytown, landmark: 3", ["benchmarks.toytown.landmark", "landmarks"]),
+        ("runs:", "runs:\n  again: {benchmark: toytown, system: vlad}", ["repeats runs."]),
+        ("systems:", "systems:\n  vlad: {encoder: colour-histogram}", ["appears twice", "line"]),
+        ("systems:", "systems: [", ["line", "YAML"]),
+        ("vlad: {encoder", "1: {encoder", ["not text"]),
+    ],
+)
+def test_an_error_names_the_key_and_what_is_allowed(tmp_path: Path, old: str, new: str, named: list[str]):
+    assert old in GOOD
+    with pytest.raises(ParameterError) as caught:
+        load(tmp_path, GOOD.replace(old, new, 1))
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in named:
+        assert part in message
+
+
+def test_a_missing_file_says_so(tmp_path: Path):
+    with pytest.raises(ParameterError, match="does not exist"):
+        load_parameters(tmp_path / "params.yaml")
+
+
+def test_bytes_that_are_not_text(tmp_path: Path):
+    (tmp_path / "params.yaml").write_bytes(b"runs: \xff\xfe")
+    with pytest.raises(ParameterError, match="UTF-8"):
+        load_parameters(tmp_path / "params.yaml")
+
+
+@given(st.text(max_size=200))
+def test_any_text_gives_parameters_or_one_clear_error(tmp_path_factory, text: str):
+    path = tmp_path_factory.mktemp("text") / "params.yaml"
+    path.write_text(text, "utf-8", newline="")
+    try:
+        load_parameters(path)
+    except CairnError as error:
+        assert str(error)
+
+
+@given(st.from_regex(IDENTIFIER, fullmatch=True))
+def test_identifiers_are_taken_as_they_are(name: str):
+    assert identifier(name.strip("\n"), "here") == name.strip("\n")
