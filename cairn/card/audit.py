@@ -8,6 +8,7 @@ from cairn.card.comparisons import check_comparisons
 from cairn.card.counts import check_counts
 from cairn.card.document import checked
 from cairn.card.finding import Finding, ordered
+from cairn.card.published import check_published
 from cairn.card.ranges import check_ranges
 from cairn.card.repeats import check_rows
 from cairn.card.rows import find_rows
@@ -35,8 +36,10 @@ def check_card(document: Mapping[str, Any], folder: Path | None = None) -> list[
         *check_counts(document),
         *check_totals(document),
         *check_ranges(document, table),
+        *check_published(document, table),
         *check_comparisons(document, table, statements),
     ]
-    recomputed = {finding.path for finding in findings if finding.severity != "note"}
+    told = [finding for finding in findings if finding.severity != "note" or finding.rule == "unresolved"]
+    recomputed = {path for finding in told for path in (finding.path, *finding.related)}
     findings += check_sources(document, recomputed, folder)
     return ordered(findings)

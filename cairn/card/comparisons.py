@@ -25,9 +25,7 @@ class Shortlist:
     reranks: bool
 
 
-def check_comparisons(
-    document: Mapping, table: Table, statements: Sequence[Finding]
-) -> Iterator[Finding]:
+def check_comparisons(document: Mapping, table: Table, statements: Sequence[Finding]) -> Iterator[Finding]:
     """Findings about every list of rows, and about the sentences that compare two of its rows."""
     tables: dict[Path_, list[Shortlist]] = defaultdict(list)
     for row in table.rows:
@@ -39,7 +37,9 @@ def check_comparisons(
         yield from _compared(shortlists, statements)
 
 
-def _rows(place: Path_, shortlists: Sequence[Shortlist], stated: tuple[Path_, int] | None) -> Iterator[Finding]:
+def _rows(
+    place: Path_, shortlists: Sequence[Shortlist], stated: tuple[Path_, int] | None
+) -> Iterator[Finding]:
     sizes = {item.size for item in shortlists if item.reranks and item.size is not None}
     if stated is not None:
         note, size = stated
@@ -65,7 +65,10 @@ def _compared(shortlists: Sequence[Shortlist], statements: Iterable[Finding]) ->
     by_path = {json_path(cell.path): item for item in shortlists for cell in item.row.cells.values()}
     told: set[tuple[str, Path_]] = set()
     for finding in statements:
-        if finding.rule not in ("difference", "best", "level") or finding.severity not in ("right", "warning"):
+        if finding.rule not in ("difference", "best", "level") or finding.severity not in (
+            "right",
+            "warning",
+        ):
             continue
         rows = [by_path[path] for path in finding.related if path in by_path]
         if len(rows) < 2 or not all(item.reranks for item in rows[:2]):
@@ -74,7 +77,9 @@ def _compared(shortlists: Sequence[Shortlist], statements: Iterable[Finding]) ->
         if first.size == second.size or (finding.path, second.row.path) in told:
             continue
         told.add((finding.path, second.row.path))
-        sizes = " and ".join("one not given" if item.size is None else f"top-{item.size:,}" for item in rows[:2])
+        sizes = " and ".join(
+            "one not given" if item.size is None else f"top-{item.size:,}" for item in rows[:2]
+        )
         text = f"compares {first.row.name} with {second.row.name}: shortlists {sizes}"
         yield Finding("warning", "shortlist", finding.path, text, (json_path(second.row.path),))
 

@@ -1,14 +1,14 @@
 """Checks counts against each other: excluded and remaining, parts and totals, flagged and existing."""
 
+import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from cairn.card.document import Path_, is_number, lookup, numbers, texts, walk
 from cairn.card.finding import Finding, found
-
 
 UNITS = {"class": "class", "classes": "class", "image": "image", "images": "image", "photos": "image"}
 """Nouns that sets are counted in → one name each."""
@@ -23,7 +23,9 @@ _MINUS = re.compile(
     r"\b(?:minus|without|excluding|except|less)\s(?:the |those |these )?(?P<count>\d[\d,]*)\s"
     r"(?:[A-Za-z][\w-]*\s){0,2}?(?P<unit>classes|images)\b"
 )
-_FLAGGED = re.compile(r"\b(?:match(?:es|ed)?|flag(?:s|ged)?|exclud(?:e|es|ed)|leak\w*|minus)\b", re.IGNORECASE)
+_FLAGGED = re.compile(
+    r"\b(?:match(?:es|ed)?|flag(?:s|ged)?|exclud(?:e|es|ed)|leak\w*|minus)\b", re.IGNORECASE
+)
 _SAMPLE = re.compile(r"\b(?:random|sampled?|stratified)\b", re.IGNORECASE)
 _OTHERS = re.compile(r"published_(?!class)|baseline|prior|related", re.IGNORECASE)
 _OF = re.compile(
@@ -33,7 +35,8 @@ _OF = re.compile(
 _PERCENT = re.compile(r"(?<![\w.])(?P<percent>\d{1,3}(?:\.\d+)?)\s?%")
 _FOUND = re.compile(r"\b(?:found|detected|recovered|caught)\b", re.IGNORECASE)
 _SET_HAS = re.compile(
-    r"\b(?P<name>[A-Z][\w-]*\d[\w-]*) (?:removes|has|holds|contains|lists) (?P<count>\d[\d,]*) (?P<unit>classes|images)\b"
+    r"\b(?P<name>[A-Z][\w-]*\d[\w-]*) (?:removes|has|holds|contains|lists) "
+    r"(?P<count>\d[\d,]*) (?P<unit>classes|images)\b"
 )
 _SET_OF = re.compile(r"\b(?P<name>[A-Z][\w-]*\d[\w-]*)'s (?P<rest>\d[^.;]*)")
 _PART_OF = re.compile(r"(?:^|of its |of the )(?P<count>\d[\d,]*) (?P<unit>classes|images)\b")
@@ -129,7 +132,7 @@ def _shares(document: Mapping, flagged: Mapping[str, Sequence[Count]]) -> Iterat
             if unit and "precision" in str(path[-1]) and known:
                 right = whole in known
                 text_ = f"{said}: {whole:,} is {'' if right else 'not '}the number of flagged {PLURALS[unit]}"
-                related = [item.path for item in flagged[unit]]
+                related = [item.path for item in flagged.get(unit, ())]
                 yield found("right" if right else "error", "agreement", path, text_, related)
 
 
@@ -199,7 +202,8 @@ def _exclusion(
             same = _dropped_size(gone) == size
             text += (
                 f"; {'also' if same else 'but not'} {pair.images.count:,} → {whole.images.count:,} images over "
-                f"{pair.classes.count:,} → {whole.classes.count:,} classes ({gone[0]:,} classes with {gone[1]:,} images)"
+                f"{pair.classes.count:,} → {whole.classes.count:,} classes "
+                f"({gone[0]:,} classes with {gone[1]:,} images)"
             )
             related += [pair.images.path]
             if not same:
@@ -238,7 +242,7 @@ def _class_image_pairs(document: Mapping) -> list[Sizes]:
     for path, text in texts(document):
         for sentence in re.split(r"(?<=[.;])\s", text):
             counted = [_count(match, path) for match in _COUNTED.finditer(sentence)]
-            for first, second in zip(counted, counted[1:], strict=False):
+            for first, second in itertools.pairwise(counted):
                 if first.unit == "class" and second.unit == "image":
                     made.setdefault((first.count, second.count), Sizes(first, second))
         keyed: dict[str, dict[str, Count]] = defaultdict(dict)
@@ -270,7 +274,8 @@ def _precision(document: Mapping, flagged: Mapping[str, Sequence[Count]]) -> Ite
         unit = _unit_of(key)
         if not key.endswith("precision") or unit is None or not flagged.get(unit) or not 0 <= value <= 1:
             continue
-        count = max(flagged[unit], key=lambda item: sum(other.count == item.count for other in flagged[unit]))
+        counted = Counter(item.count for item in flagged[unit])
+        count = max(flagged[unit], key=lambda item: counted[item.count])
         bounds = lookup(document, path[:-1]).get(f"{key}_ci95") or [value, value]
         low, high = (Decimal(bound) for bound in bounds) if len(bounds) == 2 else (value, value)
         right = value * count.count
@@ -285,8 +290,8 @@ def _precision(document: Mapping, flagged: Mapping[str, Sequence[Count]]) -> Ite
                     else ""
                 )
                 text = (
-                    f"{sum_}{worst}: more than the {existing:,} {PLURALS[unit]} said to exist, of which {caught:,} were found; "
-                    "some denominator is not stated"
+                    f"{sum_}{worst}: more than the {existing:,} {PLURALS[unit]} said to exist, "
+                    f"of which {caught:,} were found; some denominator is not stated"
                 )
                 yield found("error", "denominator", path, text, [count.path, place])
             elif not low * count.count <= caught <= high * count.count:
@@ -328,7 +333,9 @@ def _samples(document: Mapping) -> Iterator[Finding]:
             if match:
                 middle, margin = Decimal(match.group("middle")), Decimal(match.group("margin"))
                 inside = abs(middle - value) <= margin
-                message = f"{match.group()} {'agrees' if inside else 'does not agree'} with {path[-1]} {value}"
+                message = (
+                    f"{match.group()} {'agrees' if inside else 'does not agree'} with {path[-1]} {value}"
+                )
                 yield found("right" if inside else "error", "agreement", path[:-1] + (key,), message, [path])
 
 
@@ -349,5 +356,3 @@ def _whole(text: str) -> int:
 def _number(value: int) -> str:
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     return words[value] if value < len(words) else str(value)
-
-

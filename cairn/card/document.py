@@ -103,14 +103,15 @@ def texts(document: Any) -> Iterator[tuple[Path_, str]]:
 
 def lookup(document: Any, path: Path_) -> Any:
     """The value at `path`; None where there is none."""
+    value = document
     for step in path:
-        if isinstance(document, Mapping) and step in document:
-            document = document[step]
-        elif isinstance(document, list) and isinstance(step, int) and 0 <= step < len(document):
-            document = document[step]
+        if isinstance(value, Mapping) and isinstance(step, str) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
         else:
             return None
-    return document
+    return value
 
 
 def is_number(value: Any) -> bool:

@@ -1,54 +1,28 @@
-"""Reads sentences: their numbers, and the differences, quotes and bounds that they state."""
+"""Reads the differences that sentences state: how much, of what, against what, on which benchmark."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
-from cairn.card.words import column, dataset, millions, vocabulary
-
-LONGEST_TEXT = 20_000
-
-# A word may hold dots, slashes and signs inside (`ViT-L/14`, `mAP-M`, `v0.1`); a number stands alone.
-_TOKEN = re.compile(
-    r"(?P<word>[^\W\d]\w*(?:[.+@'’/_-]+\w+)*|[+]?\d+(?:\.\d+)?[^\W\d_]\w*)"
-    r"|(?P<number>[+\-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)"
-    r"|(?P<mark>[()\[\],;:/%~±=]|[–—-]+|\.(?=\s|$))"
+from cairn.card.tokens import (
+    ABOVE,
+    BELOW,
+    GAINS,
+    LOSSES,
+    OPENERS,
+    THAN,
+    UNITS,
+    Context,
+    Sentence,
+    Token,
+    column_word,
+    context_of,
+    is_cue,
+    is_verb,
+    named,
+    plain_text,
+    tokens_of,
 )
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“(\[0-9])")
-_NO_END = re.compile(r"(?:\b(?:al|etc|vs|cf|e\.g|i\.e|Fig|Tab|Sec|Eq|No|approx|resp)|\b[A-Z])\.$")
-# A number after one of these is a label, not a quantity.
-_LABELS = frozenset(
-    "table tables section sections figure figures fig page pages step arxiv version chapter equation year seed "
-    "epoch python cuda layer appendix issue supplementary".split()  # noqa: SIM905 - reads better
-)
-
-BELOW = frozenset("below behind under trails trail worse lower short trailing lags".split())  # noqa: SIM905
-ABOVE = frozenset(
-    "above over ahead exceed exceeds exceeding beats beat outperforms outperform better higher leads surpasses "
-    "surpass tops".split()  # noqa: SIM905
-)
-GAINS = frozenset("adds add gains gain improves improve raises raise lifts lift increases increase".split())  # noqa: SIM905
-LOSSES = frozenset("costs cost loses lose drops drop lowers lower reduces reduce decreases decrease".split())  # noqa: SIM905
-COPULAS = frozenset("is are was were has have scores score reaches reach remains stays stay".split())  # noqa: SIM905
-OPENERS = frozenset("against versus vs compared relative over".split())  # noqa: SIM905
-UNITS = frozenset("point points pp map mAP percentage %".split())  # noqa: SIM905
-_THAN = frozenset("over above than from against to versus vs relative compared with".split())  # noqa: SIM905
-
-
-@dataclass(frozen=True)
-class Token:
-    """A word, a mark, or a number: `sign` is "+", "-" or "", `decimals` how many were written."""
-
-    kind: str
-    text: str
-    value: Decimal = Decimal(0)
-    sign: str = ""
-    decimals: int = 0
-
-    @property
-    def low(self) -> str:
-        return self.text.lower()
+from cairn.card.words import column, dataset, vocabulary
 
 
 @dataclass(frozen=True)
@@ -70,71 +44,11 @@ class Stated:
     bound: str = ""
 
 
-@dataclass(frozen=True)
-class Quote:
-    """Values that a sentence repeats: "L2G (92.1 / 83.4)", "ROxford 91.00 / 80.49"."""
-
-    mention: str
-    tokens: tuple[Token, ...]
-    dataset: str | None
-    column: str | None
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One sentence: its text, its tokens outside parentheses, and the groups in parentheses by position."""
-
-    text: str
-    tokens: tuple[Token, ...]
-    groups: tuple[tuple[int, tuple[Token, ...]], ...]
-
-
-def sentences(text: str) -> list[Sentence]:
-    """The sentences of `text`; an overlong text is read to LONGEST_TEXT characters."""
-    pieces: list[str] = []
-    for piece in _SENTENCE.split(text[:LONGEST_TEXT]):
-        if pieces and _NO_END.search(pieces[-1]):
-            pieces[-1] += " " + piece
-        else:
-            pieces.append(piece)
-    return [_parsed(piece) for piece in pieces if piece.strip()]
-
-
-def tokens_of(text: str) -> list[Token]:
-    """Words, numbers and marks in order."""
-    made: list[Token] = []
-    for match in _TOKEN.finditer(text):
-        kind = str(match.lastgroup)
-        raw = match.group()
-        if kind != "number":
-            made.append(Token(kind, raw))
-            continue
-        start, end = match.span()
-        before, after = text[start - 1 : start], text[end : end + 1]
-        follows = made[-1].low if made and made[-1].kind == "word" else ""
-        glued = before.isalnum() or before in ("_", ".", "$", "#") or after == "_" or after.isalpha()
-        # `ViT/14`: a slash after a letter; `2017-11`: a hyphen between digits is no sign.
-        sign = raw[0] if raw[0] in "+-−" else ""
-        if glued or follows in _LABELS or (before == "-" and not sign) or (before.isdigit() and sign):
-            made.append(Token("word", raw))
-            continue
-        digits = raw.lstrip("+-−").replace(",", "")
-        decimals = len(digits.partition(".")[2])
-        value = Decimal(digits) * (-1 if sign in ("-", "−") else 1)
-        made.append(Token("number", raw, value, "-" if sign in ("-", "−") else sign, decimals))
-    return made
-
-
-def plain_text(tokens: Sequence[Token]) -> str:
-    """The words of `tokens` with spaces between."""
-    return " ".join(token.text for token in tokens if token.kind == "word")
-
-
 def differences(sentence: Sentence, before: Sequence[Sentence] = ()) -> list[Stated]:
     """The differences that `sentence` states; `before` are the sentences ahead of it, nearest last."""
     tokens = sentence.tokens
     numbers = [index for index, token in enumerate(tokens) if token.kind == "number"]
-    context = _context(sentence, before)
+    context = context_of(sentence, before)
     found: list[Stated] = []
     if numbers:
         opener = _opener(tokens)
@@ -151,99 +65,6 @@ def differences(sentence: Sentence, before: Sequence[Sentence] = ()) -> list[Sta
     return found
 
 
-def quotes(sentence: Sentence, before: Sequence[Sentence] = ()) -> list[Quote]:
-    """The values that `sentence` repeats: slash pairs, and numbers in parentheses after a mention."""
-    found: list[Quote] = []
-    context = _context(sentence, before)
-    for position, inside in sentence.groups:
-        values = [token for token in inside if token.kind == "number"]
-        if not values or any(token.sign or not token.decimals for token in values):
-            continue
-        # Words would make it something else: "(the same 92.1 images)". A few may tie values together.
-        allowed = {"and", "against", "vs", "versus", "m", "h", "e", "medium", "hard", "easy", "map", "to"}
-        if any(token.kind == "word" and token.low not in allowed for token in inside):
-            continue
-        sides: list[list[Token]] = [[]]
-        for token in inside:
-            if token.low in ("against", "vs", "versus"):
-                sides.append([])
-            elif token.kind == "number":
-                sides[-1].append(token)
-        mention = _mention_before(tokens=sentence.tokens[:position])
-        kind = context.columns[0] if len(context.columns) == 1 else None
-        name = context.datasets[0] if len(context.datasets) == 1 else None
-        if len(sides) == 2 and all(sides):
-            found.append(Quote(mention, tuple(sides[1]), name, kind))
-            found.append(Quote("", tuple(sides[0]), name, kind))
-        elif len(sides) == 1:
-            found.append(Quote(mention, tuple(sides[0]), name, None if len(values) > 1 else kind))
-    found += _slash_pairs(sentence)
-    return found
-
-
-@dataclass(frozen=True)
-class _Context:
-    datasets: tuple[str, ...]
-    columns: tuple[str, ...]
-    plus: bool
-    qualifiers: str
-
-
-def _parsed(text: str) -> Sentence:
-    outside: list[Token] = []
-    groups: list[tuple[int, tuple[Token, ...]]] = []
-    depth = 0
-    inside: list[Token] = []
-    for token in tokens_of(text):
-        if token.text in ("(", "["):
-            depth += 1
-        elif token.text in (")", "]"):
-            depth = max(0, depth - 1)
-            if depth == 0 and inside:
-                groups.append((len(outside), tuple(inside)))
-                inside = []
-        elif depth:
-            inside.append(token)
-        else:
-            outside.append(token)
-    if inside:
-        groups.append((len(outside), tuple(inside)))
-    return Sentence(text, tuple(outside), tuple(groups))
-
-
-def _context(sentence: Sentence, before: Sequence[Sentence]) -> _Context:
-    """Benchmarks and columns that the sentence speaks of before its first number, else those before it."""
-    first = next((i for i, t in enumerate(sentence.tokens) if t.kind == "number"), len(sentence.tokens))
-    datasets, columns = _named(sentence.tokens[:first])
-    plus = any(millions(token.text) for token in sentence.tokens)
-    for earlier in reversed(before):
-        names, kinds = _named(earlier.tokens)
-        datasets = datasets or names
-        columns = columns or kinds
-        plus = plus or any(millions(token.text) for token in earlier.tokens)
-        if datasets and columns:
-            break
-    qualifiers = " ".join(
-        plain_text(inside)
-        for _, inside in sentence.groups
-        if not any(token.kind == "number" for token in inside)
-    )
-    return _Context(datasets, columns, plus, qualifiers)
-
-
-def _named(tokens: Sequence[Token]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    words = [token for token in tokens if token.kind == "word"]
-    datasets = dict.fromkeys(name for token in words if (name := dataset(token.text)))
-    columns = dict.fromkeys(kind for token in words if (kind := _column_word(token)))
-    return tuple(datasets), tuple(columns)
-
-
-def _column_word(token: Token) -> str | None:
-    kind = column(token.text)
-    # `mAP` alone says no more than "points".
-    return None if kind == "map" else kind
-
-
 def _opener(tokens: Sequence[Token]) -> tuple[int, str] | None:
     """Where "Against X:" ends, and X."""
     if not tokens or tokens[0].low not in OPENERS:
@@ -256,8 +77,8 @@ def _opener(tokens: Sequence[Token]) -> tuple[int, str] | None:
     return None
 
 
-def _compared(tokens: Sequence[Token], numbers: Sequence[int], context: _Context) -> list[Stated]:
-    verb = next((i for i, t in enumerate(tokens) if _is_verb(t)), None)
+def _compared(tokens: Sequence[Token], numbers: Sequence[int], context: Context) -> list[Stated]:
+    verb = next((i for i, t in enumerate(tokens) if is_verb(t)), None)
     subject = plain_text(tokens[: min(verb, numbers[0])]) if verb is not None else ""
     if verb is None and any(tokens[index].sign for index in numbers):
         subject = plain_text(tokens[: numbers[0]])
@@ -269,7 +90,7 @@ def _compared(tokens: Sequence[Token], numbers: Sequence[int], context: _Context
         # Numbers belong together while no cue stands between them.
         while used + len(group) < len(numbers):
             following = numbers[used + len(group)]
-            if any(_is_cue(token) for token in tokens[group[-1] + 1 : following]):
+            if any(is_cue(token) for token in tokens[group[-1] + 1 : following]):
                 break
             group.append(following)
         used += len(group)
@@ -289,7 +110,7 @@ def _relation(tokens: Sequence[Token], group: Sequence[int]) -> tuple[int, str] 
     gain = next((t for t in reversed(before) if t.low in GAINS | LOSSES), None)
     # What stands nearest before the group decides: a cue of an earlier group does not reach over numbers.
     reach = next((i for i in range(group[0] - 1, -1, -1) if tokens[i].kind == "number"), -1)
-    near = [i for i in range(reach + 1, group[0]) if _is_cue(tokens[i])]
+    near = [i for i in range(reach + 1, group[0]) if is_cue(tokens[i])]
     if near and (introduced or tokens[near[-1]].low in GAINS | LOSSES):
         cue = tokens[near[0]]
         if cue.low in GAINS | LOSSES:
@@ -315,11 +136,20 @@ def _cue_after(tokens: Sequence[Token], index: int) -> int | None:
         token = tokens[position]
         if token.kind == "number":
             return None
-        if token.low in _THAN or token.low in ABOVE | BELOW:
+        if token.low in THAN or token.low in ABOVE | BELOW:
             return position
         if token.text in (";", ".", ":") or (token.text == "," and position > index + 1):
             return None
-        harmless = token.low in UNITS or token.low in ("on", "in", "for", "mean", "the", "and", "a", "further")
+        harmless = token.low in UNITS or token.low in (
+            "on",
+            "in",
+            "for",
+            "mean",
+            "the",
+            "and",
+            "a",
+            "further",
+        )
         if not harmless and token.kind == "word" and not (dataset(token.text) or column(token.text)):
             return None
     return None
@@ -335,14 +165,6 @@ def _reference_after(tokens: Sequence[Token], cue: int) -> str:
     while words and words[-1].low in ("and", "by", "but"):
         words.pop()
     return plain_text(words)
-
-
-def _is_verb(token: Token) -> bool:
-    return token.low in COPULAS | GAINS | LOSSES or (token.low in ABOVE | BELOW and token.low != "over")
-
-
-def _is_cue(token: Token) -> bool:
-    return token.low in ABOVE | BELOW | GAINS | LOSSES
 
 
 def _is_difference(tokens: Sequence[Token], index: int) -> bool:
@@ -362,10 +184,12 @@ def _group(
     subject: str,
     reference: str,
     direction: int,
-    context: _Context,
+    context: Context,
 ) -> list[Stated]:
     """The differences of one list of numbers, each with benchmark, column and subject."""
     placed = _placed(tokens, group, start, context)
+    # "by 3.3 points over CosPlace on MSLS": what stands behind the reference holds for all.
+    behind = named(tokens_of(reference))
     plus = " plus1m" if context.plus else ""
     made = []
     for index, (name, kind, own, bound) in zip(group, placed, strict=True):
@@ -376,8 +200,8 @@ def _group(
                 f"{who} {context.qualifiers}{plus}".strip(),
                 f"{reference} {context.qualifiers}{plus}".strip() if reference else "",
                 direction,
-                name,
-                kind,
+                name or (behind[0][0] if len(behind[0]) == 1 else None),
+                kind or (behind[1][0] if len(behind[1]) == 1 else None),
                 bound,
             )
         )
@@ -385,7 +209,7 @@ def _group(
 
 
 def _placed(
-    tokens: Sequence[Token], group: Sequence[int], start: int, context: _Context
+    tokens: Sequence[Token], group: Sequence[int], start: int, context: Context
 ) -> list[tuple[str | None, str | None, str, str]]:
     """Benchmark, column, subject and bound of each number of a group."""
     count = len(group)
@@ -410,10 +234,10 @@ def _placed(
         if len(between) == 1 and between[0].text == "/":
             slash[order] = True
         for token in between:
-            if token.text in (",", ";") or _is_cue(token):
+            if token.text in (",", ";") or is_cue(token):
                 break
-            if kinds[order] is None and _column_word(token):
-                kinds[order] = _column_word(token)
+            if kinds[order] is None and column_word(token):
+                kinds[order] = column_word(token)
             if dataset(token.text):
                 # "28.99 and 39.40 on ROxford": the name holds for every number since the last one.
                 for earlier in range(opened, order + 1):
@@ -425,7 +249,7 @@ def _placed(
 
 
 def _fill_columns(
-    kinds: list[str | None], slash: Sequence[bool], bounds: Sequence[str], context: _Context
+    kinds: list[str | None], slash: Sequence[bool], bounds: Sequence[str], context: Context
 ) -> None:
     for order in range(1, len(kinds)):
         if bounds[order] == "high" and kinds[order - 1] is None:
@@ -442,10 +266,12 @@ def _fill_columns(
             place = place + 1 if order and slash[order - 1] else 0
             kinds[order] = _nth(context.columns, place)
     elif len(context.columns) == 1 or len(context.columns) == len(kinds):
-        kinds[:] = [_nth(context.columns, min(order, len(context.columns) - 1)) for order in range(len(kinds))]
+        kinds[:] = [
+            _nth(context.columns, min(order, len(context.columns) - 1)) for order in range(len(kinds))
+        ]
 
 
-def _fill_datasets(names: list[str | None], slash: Sequence[bool], context: _Context) -> None:
+def _fill_datasets(names: list[str | None], slash: Sequence[bool], context: Context) -> None:
     if any(name is not None for name in names):
         return
     if len(context.datasets) == 1:
@@ -464,11 +290,16 @@ def _nth(known: Sequence[str], place: int) -> str:
 
 
 def _is_glue(token: Token) -> bool:
-    return token.low in vocabulary()["stopwords"].split() or token.low in UNITS or token.low in (
-        "while",
-        "but",
-        "mean",
-        "about",
+    return (
+        token.low in vocabulary()["stopwords"].split()
+        or token.low in UNITS
+        or token.low
+        in (
+            "while",
+            "but",
+            "mean",
+            "about",
+        )
     )
 
 
@@ -477,44 +308,16 @@ def _in_parentheses(
     position: int,
     inside: Sequence[Token],
     signed: Sequence[int],
-    context: _Context,
+    context: Context,
 ) -> list[Stated]:
-    """"A exceeds B on RParis Hard (+2.63)": the sentence around gives subject and reference."""
+    """ "A exceeds B on RParis Hard (+2.63)": the sentence around gives subject and reference."""
     outer = tokens[:position]
     cue = next((i for i in range(len(outer) - 1, -1, -1) if outer[i].low in ABOVE | BELOW), None)
     if cue is None:
         return []
-    verb = next((i for i, t in enumerate(outer) if _is_verb(t)), cue)
-    names, kinds = _named(outer[cue:])
-    nearer = _Context(names[-1:] or context.datasets, kinds[-1:] or context.columns, context.plus, "")
+    verb = next((i for i, t in enumerate(outer) if is_verb(t)), cue)
+    names, kinds = named(outer[cue:])
+    nearer = Context(names[-1:] or context.datasets, kinds[-1:] or context.columns, context.plus, "")
     return _group(
         list(inside), list(signed), 0, plain_text(outer[:verb]), plain_text(outer[cue + 1 :]), 0, nearer
     )
-
-
-def _mention_before(tokens: Sequence[Token]) -> str:
-    """The words that a parenthesis follows, back to a clause, verb or number."""
-    words: list[Token] = []
-    for token in reversed(tokens):
-        if token.kind == "number" or token.text in (",", ";", ":", ".") or _is_verb(token):
-            break
-        words.append(token)
-    return plain_text(list(reversed(words)))
-
-
-def _slash_pairs(sentence: Sentence) -> Iterator[Quote]:
-    """"ROxford 91.00 / 80.49": a benchmark followed at once by a pair."""
-    tokens = sentence.tokens
-    for index in range(1, len(tokens) - 2):
-        pair = tokens[index : index + 3]
-        if pair[0].kind == pair[2].kind == "number" and pair[1].text == "/":
-            name = dataset(tokens[index - 1].text)
-            if name and pair[0].decimals and not pair[0].sign:
-                mention = plain_text([t for t in tokens[:index] if not dataset(t.text)])
-                yield Quote(mention, (pair[0], pair[2]), name, None)
-
-
-def subject_before(sentence: Sentence) -> str:
-    """The words of a sentence ahead of its first verb."""
-    verb = next((i for i, token in enumerate(sentence.tokens) if _is_verb(token)), 0)
-    return plain_text(sentence.tokens[:verb])

@@ -63,7 +63,9 @@ def _fractions(document: Mapping) -> Iterator[Finding]:
         siblings = list(parent.values()) if isinstance(parent, Mapping) else parent
         small = [item for item in siblings if is_number(item) and item <= 1]
         if not low <= value <= 100:
-            yield found("error", "range", path, f"{key} is {value}; it lies between {low} and 1 (100 in percent)")
+            yield found(
+                "error", "range", path, f"{key} is {value}; it lies between {low} and 1 (100 in percent)"
+            )
         elif value > 1 and small and str(path[-1]).lower() != key:
             yield found("error", "range", path, f"{key} is {value} here and {small[0]} beside it: above 1")
 
@@ -82,7 +84,9 @@ def _intervals(document: Mapping) -> Iterator[Finding]:
                 continue
             low, high = bounds
             if low > high:
-                yield found("error", "interval", path + (key,), f"the interval [{low}, {high}] ends below its start")
+                yield found(
+                    "error", "interval", path + (key,), f"the interval [{low}, {high}] ends below its start"
+                )
             elif is_number(value.get(named)):
                 inside = low <= value[named] <= high
                 text = f"{named} {value[named]} lies {'in' if inside else 'outside'} its interval [{low}, {high}]"
@@ -206,4 +210,3 @@ def _deltas(document: Mapping, table: Table) -> Iterator[Finding]:
             f"{said.group()!r}: in pooled sd the differences are {shown}",
             places,
         )
-

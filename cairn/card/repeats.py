@@ -1,15 +1,55 @@
 """Compares what is written twice: values quoted in sentences, and rows that stand in two tables."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from cairn.card.finding import Finding, found
-from cairn.card.prose import Quote, Sentence, Token
-from cairn.card.resolving import MARGIN, Speech, fitting, owned, place, rounded_to, row_has, value
+from cairn.card.resolving import MARGIN, Asked, Speech, fitting, owned, place, rounded_to, row_has, value
 from cairn.card.rows import Key, Row, Table
-from cairn.card.words import words
+from cairn.card.tokens import Sentence, Token, context_of, is_verb, plain_text
+from cairn.card.words import dataset, words
 
 WIDE_MARGIN = 3.0
-Asked = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True)
+class Quote:
+    """Values that a sentence repeats: "L2G (92.1 / 83.4)", "ROxford 91.00 / 80.49"."""
+
+    mention: str
+    tokens: tuple[Token, ...]
+    dataset: str | None
+    column: str | None
+
+
+def quotes(sentence: Sentence, before: Sequence[Sentence] = ()) -> list[Quote]:
+    """The values that `sentence` repeats: slash pairs, and numbers in parentheses after a mention."""
+    found: list[Quote] = []
+    context = context_of(sentence, before)
+    for position, inside in sentence.groups:
+        values = [token for token in inside if token.kind == "number"]
+        if not values or any(token.sign or not token.decimals for token in values):
+            continue
+        # Words would make it something else: "(the same 92.1 images)". A few may tie values together.
+        allowed = {"and", "against", "vs", "versus", "m", "h", "e", "medium", "hard", "easy", "map", "to"}
+        if any(token.kind == "word" and token.low not in allowed for token in inside):
+            continue
+        sides: list[list[Token]] = [[]]
+        for token in inside:
+            if token.low in ("against", "vs", "versus"):
+                sides.append([])
+            elif token.kind == "number":
+                sides[-1].append(token)
+        mention = _mention_before(tokens=sentence.tokens[:position])
+        kind = context.columns[0] if len(context.columns) == 1 else None
+        name = context.datasets[0] if len(context.datasets) == 1 else None
+        if len(sides) == 2 and all(sides):
+            found.append(Quote(mention, tuple(sides[1]), name, kind))
+            found.append(Quote("", tuple(sides[0]), name, kind))
+        elif len(sides) == 1:
+            found.append(Quote(mention, tuple(sides[0]), name, None if len(values) > 1 else kind))
+    found += _slash_pairs(sentence)
+    return found
 
 
 def check_quote(quote: Quote, sentence: Sentence, table: Table, speech: Speech) -> Iterator[Finding]:
@@ -106,3 +146,25 @@ def _equal(quote: Quote, row: Row) -> int:
         rounded_to(row.cells[key].value, token.value, token.decimals)
         for key, token in zip(_ordered(row, quote), quote.tokens, strict=False)
     )
+
+
+def _mention_before(tokens: Sequence[Token]) -> str:
+    """The words that a parenthesis follows, back to a clause, verb or number."""
+    words: list[Token] = []
+    for token in reversed(tokens):
+        if token.kind == "number" or token.text in (",", ";", ":", ".") or is_verb(token):
+            break
+        words.append(token)
+    return plain_text(list(reversed(words)))
+
+
+def _slash_pairs(sentence: Sentence) -> Iterator[Quote]:
+    """ "ROxford 91.00 / 80.49": a benchmark followed at once by a pair."""
+    tokens = sentence.tokens
+    for index in range(1, len(tokens) - 2):
+        pair = tokens[index : index + 3]
+        if pair[0].kind == pair[2].kind == "number" and pair[1].text == "/":
+            name = dataset(tokens[index - 1].text)
+            if name and pair[0].decimals and not pair[0].sign:
+                mention = plain_text([t for t in tokens[:index] if not dataset(t.text)])
+                yield Quote(mention, (pair[0], pair[2]), name, None)

@@ -10,6 +10,9 @@ from cairn.card.prose import Stated
 from cairn.card.rows import Key, Row, Table
 from cairn.card.words import opposite, words
 
+Asked = tuple[str | None, str | None]
+"""A cell as a sentence asks for it: benchmark and column, None for any, `#1` for the second of the table."""
+
 # How much each hint counts, in the unit of a word's weight (the logarithm of its rarity among the rows).
 _CONTRADICTION = 2.0
 _OWNER = 1.5
@@ -90,7 +93,7 @@ def fitting(
     return [row for score, row in scored if score >= scored[0][0] - margin]
 
 
-def pairs(table: Table, stated: Stated, speech: Speech, keys: Sequence[Key]) -> list[Pair]:
+def pairs(table: Table, stated: Stated, speech: Speech, keys: Sequence[Asked]) -> list[Pair]:
     """The readings of a comparison whose rows have all of `keys`, best first."""
     usable = [row for row in table.rows if all(row_has(row, key, table) for key in keys)]
     subject = speech.subject if _PRONOUN.match(stated.subject.strip()) else stated.subject
@@ -118,19 +121,17 @@ def best(readings: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in readings if pair.score >= readings[0].score - MARGIN]
 
 
-def row_has(row: Row, key: tuple[str | None, str | None], table: Table) -> bool:
+def row_has(row: Row, key: Asked, table: Table) -> bool:
     """Whether `row` has the cell that `key` (with `None` and `#n`) asks for."""
     return cell_key(row, key, table) is not None
 
 
-def cell_key(row: Row, key: tuple[str | None, str | None], table: Table) -> Key | None:
+def cell_key(row: Row, key: Asked, table: Table) -> Key | None:
     """The one cell of `row` that `key` asks for; None where there is none, or more than one."""
     name = _position(key[0], table.datasets)
     kind = _position(key[1], table.columns)
     found = [
-        have
-        for have in row.cells
-        if (name is None or have[0] == name) and (kind is None or have[1] == kind)
+        have for have in row.cells if (name is None or have[0] == name) and (kind is None or have[1] == kind)
     ]
     return found[0] if len(found) == 1 else None
 
@@ -183,7 +184,7 @@ def _top(rows: Sequence[Row], score: Callable[[Row], float], limit: int = 40) ->
     return scored[:limit]
 
 
-def owned(table: Table, among: Path_, keys: Iterable[tuple[str | None, str | None]]) -> list[Row]:
+def owned(table: Table, among: Path_, keys: Iterable[Asked]) -> list[Row]:
     """The document's own rows in the table at `among` that have all of `keys`."""
     wanted = list(keys)
     return [
@@ -193,16 +194,15 @@ def owned(table: Table, among: Path_, keys: Iterable[tuple[str | None, str | Non
     ]
 
 
-def value(row: Row, key: tuple[str | None, str | None], table: Table) -> Decimal:
+def value(row: Row, key: Asked, table: Table) -> Decimal:
     """The value of the cell that `key` asks for; the row must have it."""
     found = cell_key(row, key, table)
     assert found is not None
     return row.cells[found].value
 
 
-def place(row: Row, key: tuple[str | None, str | None], table: Table) -> Path_:
+def place(row: Row, key: Asked, table: Table) -> Path_:
     """The path of the cell that `key` asks for; the row must have it."""
     found = cell_key(row, key, table)
     assert found is not None
     return row.cells[found].path
-

@@ -211,9 +211,8 @@ def _told_words(labels: Iterable[str]) -> frozenset[str]:
 
 
 def _own(path: Path_, name: str, source: Any, own_name: str) -> bool | None:
-    if isinstance(source, str):
-        if any(text in source.lower() for text in vocabulary()["own_sources"]):
-            return True
+    if isinstance(source, str) and any(text in source.lower() for text in vocabulary()["own_sources"]):
+        return True
     if own_name and bare(own_name) in bare(name):
         return True
     if path and isinstance(path[0], str) and bare(path[0]) in vocabulary()["own_keys"]:

@@ -6,11 +6,12 @@ from decimal import Decimal
 
 from cairn.card.document import texts
 from cairn.card.finding import Finding, found
-from cairn.card.prose import LONGEST_TEXT, Stated, differences, quotes, sentences
-from cairn.card.repeats import check_quote
+from cairn.card.prose import Stated, differences
+from cairn.card.repeats import check_quote, quotes
 from cairn.card.resolving import Pair, Speech, best, owned, pairs, place, rounded_to, value
 from cairn.card.rows import Table
 from cairn.card.superlatives import check_best, check_level
+from cairn.card.tokens import LONGEST_TEXT, sentences
 
 _DIGIT = re.compile(r"\d")
 SENTENCES_BEFORE = 3
@@ -117,7 +118,11 @@ def _check_range(
     speech.remember([reference])
     direction = group[0].direction or 1
     away = sorted(
-        ((value(row, key, table) - value(reference, key, table)) * direction, row.name, place(row, key, table))
+        (
+            (value(row, key, table) - value(reference, key, table)) * direction,
+            row.name,
+            place(row, key, table),
+        )
         for row in subjects
         if row is not reference
     )

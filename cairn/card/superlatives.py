@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from cairn.card.document import Path_, json_path, texts
 from cairn.card.finding import Finding, found
-from cairn.card.prose import Sentence, sentences, subject_before
-from cairn.card.resolving import Speech, fitting, owned, place, row_has, told, value
+from cairn.card.resolving import Asked, Speech, fitting, owned, place, row_has, told, value
 from cairn.card.rows import Key, Row, Table
+from cairn.card.tokens import Sentence, sentences, subject_before
 from cairn.card.words import bare, column, dataset, words
 
 LEVEL_POINTS = Decimal("0.5")
@@ -19,7 +19,8 @@ ABOUT = Decimal("1.1")
 
 _BEST = re.compile(r"\bbest (?:published|reported|prior|known|previous)\b", re.IGNORECASE)
 _EXCEEDS = re.compile(
-    r"\b(?:exceeds?|beats?|outperforms?|surpass(?:es)?|above|ahead of|better than|higher than)\b", re.IGNORECASE
+    r"\b(?:exceeds?|beats?|outperforms?|surpass(?:es)?|above|ahead of|better than|higher than)\b",
+    re.IGNORECASE,
 )
 _LEVEL = re.compile(r"\b(?:level|on par|comparable) (?:with|to)\s+(?P<reference>[^();:]*)", re.IGNORECASE)
 _UNTIL_NUMBER = re.compile(r"\s+(?:and|but|while)?\s*[+\-−]?\d+\.\d.*$")
@@ -111,7 +112,10 @@ def check_bounds(document: Mapping, table: Table) -> Iterator[Finding]:
             conditions = _conditions(text, path, table)
             if conditions is None:
                 yield found(
-                    "note", "bound", path, f"{said.group()!r}: the two things compared are not named; not checked"
+                    "note",
+                    "bound",
+                    path,
+                    f"{said.group()!r}: the two things compared are not named; not checked",
                 )
                 continue
             limit = Decimal(said.group("limit"))
@@ -202,9 +206,7 @@ def _mentioned(sentence: Sentence, meaning) -> list[str]:
     return list(dict.fromkeys(name for name in found_ if name))
 
 
-def _tolerance(
-    row: Row, reference: Row, key: tuple[str | None, str | None], table: Table
-) -> tuple[Decimal, str]:
+def _tolerance(row: Row, reference: Row, key: Asked, table: Table) -> tuple[Decimal, str]:
     mine = row.cells[next(k for k in row.cells if row.cells[k].path == place(row, key, table))]
     if mine.low is not None and mine.high is not None:
         side = mine.high - mine.value if value(reference, key, table) >= mine.value else mine.value - mine.low

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from cairn.card.document import Path_, is_number, numbers, texts, walk
 from cairn.card.finding import Finding, found
-from cairn.card.prose import tokens_of
+from cairn.card.tokens import tokens_of
 from cairn.card.words import all_words, dataset
 
 _DISTRACTOR = re.compile(r"distractor|\br?1m\b|revisitop1m", re.IGNORECASE)
@@ -85,29 +85,43 @@ def _sum(
         yield found("right", "sum", second, text, related)
         others = {count: paths for count, paths in stated.items() if count != common and _near(count, common)}
         for count, paths in others.items():
-            yield found("error", "sum", paths[0], f"{count:,} distractors here, the galleries hold {common:,}", related)
+            yield found(
+                "error",
+                "sum",
+                paths[0],
+                f"{count:,} distractors here, the galleries hold {common:,}",
+                related,
+            )
     elif len(counted) == 1:
         text = f"each gallery is larger by {common:,}, a number of distractors that no text gives"
-        yield found("error" if stated else "note", "sum", second, text, [first, *sum(stated.values(), [])])
+        yield found(
+            "error" if stated else "note",
+            "sum",
+            second,
+            text,
+            [first, *(path for paths in stated.values() for path in paths)],
+        )
     else:
         for key, count in added.items():
             if count != common:
-                text = f"{key}: {large[key]:,} − {small[key]:,} = {count:,} distractors, for others {common:,}"
+                text = (
+                    f"{key}: {large[key]:,} − {small[key]:,} = {count:,} distractors, for others {common:,}"
+                )
                 yield found("error", "sum", second + (key,), text, [first + (key,), *related])
 
 
 def _sizes(document: Mapping, tables: Mapping[Path_, Mapping[str, int]]) -> Iterator[Finding]:
     """Gallery sizes in sentences are those of the tables."""
     galleries = {
-        path: counts
-        for path, counts in tables.items()
-        if any("galler" in str(step).lower() for step in path)
+        path: counts for path, counts in tables.items() if any("galler" in str(step).lower() for step in path)
     }
     if not galleries:
         return
     for path, text in texts(document):
         for match in _GALLERIES.finditer(text):
-            sizes = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\d", match.group("sizes"))]
+            sizes = [
+                int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\d", match.group("sizes"))
+            ]
             same = [place for place, counts in galleries.items() if list(counts.values()) == sizes]
             shown = " and ".join(f"{size:,}" for size in sizes)
             if same:

@@ -8,18 +8,23 @@ from pathlib import Path
 
 from cairn.card.document import Path_, json_path, lookup, numbers, texts
 from cairn.card.finding import Finding, found
-from cairn.card.prose import tokens_of
+from cairn.card.tokens import tokens_of
 from cairn.card.words import vocabulary
 from cairn.results.names import printable
 
 _SOURCE_KEY = re.compile(
-    r"(?:^|_)(?:sources?|artifacts?|citations?|references?|urls?|doi|evidence)(?:$|_)", re.IGNORECASE
+    r"^artifacts?$|(?:^|_)(?:source_artifacts?|sources?|citations?|references?|urls?|doi|evidence)$",
+    re.IGNORECASE,
 )
 _PINNED_KEY = re.compile(r"^(?:md5|sha1|sha256|hash|checksum|digest|source_md5)$", re.IGNORECASE)
 _DIGEST = re.compile(r"\b(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})\b")
 _PUBLIC = re.compile(r"https?://|\bdoi\b|\barxiv\b|\b10\.\d{4,}/", re.IGNORECASE)
-_EXACT = re.compile(r"\b(?:table|tab\.|figure|fig\.|page|section|sec\.|appendix|supplementary)", re.IGNORECASE)
-_PRIVATE = re.compile(r"(?:^|[\s(])(?:[\w-]+:/(?!/)|s3://|gs://|hdfs://|file://|/(?:home|mnt|data|root)/|[A-Z]:\\)")
+_EXACT = re.compile(
+    r"\b(?:table|tab\.|figure|fig\.|page|section|sec\.|appendix|supplementary)", re.IGNORECASE
+)
+_PRIVATE = re.compile(
+    r"(?:^|[\s(])(?:[\w-]+:/(?!/)|s3://|gs://|hdfs://|file://|/(?:home|mnt|data|root)/|[A-Z]:\\)"
+)
 _FILE = re.compile(
     r"(?<![\w/:.{}-])(?P<file>(?:[\w.-]+/)*[\w-]+\.(?:py|md|json|yaml|yml|csv|txt|ipynb|pkl|pt|npz|h5|hdf5))\b"
 )
@@ -150,7 +155,9 @@ def _absent(document: Mapping, folder: Path | None) -> Iterator[Finding]:
             name = match.group("what").strip()
             key = name.replace(" ", "_")
             if not any(key in (step, str(step).lower()) for place in _keys(document) for step in place[-1:]):
-                yield found("warning", "absent", path, f"points at {name!r}, and no part of the file is called so")
+                yield found(
+                    "warning", "absent", path, f"points at {name!r}, and no part of the file is called so"
+                )
         if _PRIVATE.search(text):
             continue
         for match in _FILE.finditer(text):
