@@ -29,7 +29,7 @@ def check_comparisons(document: Mapping, table: Table, statements: Sequence[Find
     """Findings about every list of rows, and about the sentences that compare two of its rows."""
     tables: dict[Path_, list[Shortlist]] = defaultdict(list)
     for row in table.rows:
-        if row.path and isinstance(row.path[-1], int):
+        if row.place and isinstance(row.place[-1], int):
             tables[row.table].append(_shortlist(document, row))
     for place, shortlists in tables.items():
         stated = _stated(document, place)
@@ -47,17 +47,17 @@ def _rows(
         for item in shortlists:
             if not item.reranks:
                 text = f"{said}; {item.row.name} does not rerank"
-                yield found("warning", "shortlist", item.row.path, text, [note])
+                yield found("warning", "shortlist", item.row.place, text, [note])
             elif item.size is None:
                 text = f"{said}; {item.row.name} does not give its shortlist size"
-                yield found("warning", "shortlist", item.row.path, text, [note])
+                yield found("warning", "shortlist", item.row.place, text, [note])
             elif item.size != size:
                 text = f"{said}; {item.row.name} reranks {item.size:,}"
-                yield found("error", "shortlist", item.row.path, text, [note])
+                yield found("error", "shortlist", item.row.place, text, [note])
     elif len(sizes) > 1:
         listed = ", ".join(f"{size:,}" for size in sorted(sizes))
         text = f"rows with shortlists of {listed} stand in one comparison"
-        yield found("warning", "shortlist", place, text, [item.row.path for item in shortlists])
+        yield found("warning", "shortlist", place, text, [item.row.place for item in shortlists])
 
 
 def _compared(shortlists: Sequence[Shortlist], statements: Iterable[Finding]) -> Iterator[Finding]:
@@ -85,7 +85,8 @@ def _compared(shortlists: Sequence[Shortlist], statements: Iterable[Finding]) ->
 
 
 def _shortlist(document: Mapping, row: Row) -> Shortlist:
-    holder = lookup(document, row.path)
+    around = lookup(document, row.place)
+    holder: Mapping = around if isinstance(around, Mapping) else {}
     size = None
     for key in _SIZE_KEYS:
         if is_number(holder.get(key)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cairn.card.document import Path_, is_number, lookup, numbers, texts, walk
+from cairn.card.document import Path_, clauses, is_number, lookup, numbers, texts, walk
 from cairn.card.finding import Finding, found
 
 UNITS = {"class": "class", "classes": "class", "image": "image", "images": "image", "photos": "image"}
@@ -78,7 +78,7 @@ def _flagged(document: Mapping) -> dict[str, list[Count]]:
     for path, text in texts(document):
         if any(isinstance(step, str) and _OTHERS.search(step) for step in path):
             continue
-        for sentence in re.split(r"(?<=[.;])\s", text):
+        for sentence in clauses(text):
             if _FLAGGED.search(sentence):
                 for match in _COUNTED.finditer(sentence):
                     if not _SAMPLE.search(match.group("between")):
@@ -113,7 +113,7 @@ def _agreement(unit: str, counts: Sequence[Count]) -> Iterator[Finding]:
 def _shares(document: Mapping, flagged: Mapping[str, Sequence[Count]]) -> Iterator[Finding]:
     """ "757 of 995 …, 76%": no part above its whole, and the percentage that of the two."""
     for path, text in texts(document):
-        for match in _OF.finditer(text):
+        for match in (match for clause in clauses(text) for match in _OF.finditer(clause)):
             part, whole = _whole(match.group("part")), _whole(match.group("whole"))
             said = f"{match.group('part')} of {match.group('whole')}"
             if part > whole:
@@ -240,7 +240,7 @@ def _class_image_pairs(document: Mapping) -> list[Sizes]:
     """Sets whose classes and images a text counts together: "87 classes containing 2529 images"."""
     made: dict[tuple[int, int], Sizes] = {}
     for path, text in texts(document):
-        for sentence in re.split(r"(?<=[.;])\s", text):
+        for sentence in clauses(text):
             counted = [_count(match, path) for match in _COUNTED.finditer(sentence)]
             for first, second in itertools.pairwise(counted):
                 if first.unit == "class" and second.unit == "image":
@@ -266,7 +266,8 @@ def _precision(document: Mapping, flagged: Mapping[str, Sequence[Count]]) -> Ite
     recalls = [
         (path, _whole(match.group("part")), _whole(match.group("whole")))
         for path, text in texts(document)
-        for match in _OF.finditer(text)
+        for clause in clauses(text)
+        for match in _OF.finditer(clause)
         if "recall" in str(path[-1]).lower() or _FOUND.search(match.group("after"))
     ]
     for path, value in numbers(document):

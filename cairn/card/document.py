@@ -13,12 +13,15 @@ from cairn.results.names import printable
 MAX_BYTES = 32 << 20
 MAX_DEPTH = 60
 MAX_VALUES = 200_000
-MAX_MAGNITUDE = Decimal(10) ** 30
-SMALLEST_EXPONENT = -30
+MAX_DIGITS = 30
+MAX_DECIMALS = 400
+LONGEST_TEXT = 20_000
+LONGEST_CLAUSE = 1_000
 
 Path_ = tuple[str | int, ...]
 """Where a value stands: the keys and list positions on the way from the top."""
 
+_CLAUSE = re.compile(r"(?<=[.;])\s")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -27,7 +30,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
     Raises InputError, naming the file and the place, where it is missing, larger than MAX_BYTES, not UTF-8,
     not JSON, no object, nested deeper than MAX_DEPTH, or holds more than MAX_VALUES values, a key twice in
-    one object, NaN or an infinity, or a number beyond MAX_MAGNITUDE.
+    one object, NaN or an infinity, or a number of more digits than MAX_DIGITS.
     """
     path = Path(path)
     try:
@@ -95,20 +98,28 @@ def numbers(document: Any) -> Iterator[tuple[Path_, Decimal]]:
 
 
 def texts(document: Any) -> Iterator[tuple[Path_, str]]:
-    """Every text with its path."""
+    """Every text with its path, cut to LONGEST_TEXT characters (the audit notes where it cuts)."""
     for path, value in walk(document):
         if isinstance(value, str):
-            yield path, value
+            yield path, value[:LONGEST_TEXT]
+
+
+def clauses(text: str) -> list[str]:
+    """The parts of `text` between full stops and semicolons, each cut to LONGEST_CLAUSE characters.
+
+    No sentence is longer; searching endless ones would take the square of their length.
+    """
+    return [part[:LONGEST_CLAUSE] for part in _CLAUSE.split(text)]
 
 
 def lookup(document: Any, path: Path_) -> Any:
     """The value at `path`; None where there is none."""
     value = document
     for step in path:
-        if isinstance(value, Mapping) and isinstance(step, str) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int):
+            value = value[step] if step < len(value) else None
         else:
             return None
     return value
@@ -171,8 +182,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    if len(text) > 40:
-        raise _Refused(f"a number of {len(text)} digits ({text[:12]}…); at most 30 are read")
+    if len(text) > MAX_DIGITS + 2:
+        raise _Refused(f"a number of {len(text)} digits ({text[:12]}…); at most {MAX_DIGITS} are read")
     return int(text)
 
 
@@ -202,8 +213,10 @@ def _copied(value: Any, path: Path_, budget: list[int], where: str) -> Any:
         exponent = number.as_tuple().exponent
         if not isinstance(exponent, int):
             raise InputError(f"{where}: {json_path(path)} is {value}; a number must be finite")
-        if number and (number.adjusted() > 30 or exponent < SMALLEST_EXPONENT * 10):
-            raise InputError(f"{where}: {json_path(path)} is beyond 10^30 or has more than 300 decimals")
+        if number and (number.adjusted() > MAX_DIGITS or exponent < -MAX_DECIMALS):
+            raise InputError(
+                f"{where}: {json_path(path)} is beyond 10^{MAX_DIGITS} or has more than {MAX_DECIMALS} decimals"
+            )
         return value
     raise InputError(f"{where}: {json_path(path)} is a {_kind(value)}, which JSON does not have")
 

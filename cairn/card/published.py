@@ -50,7 +50,7 @@ def check_published(document: Mapping, table: Table) -> Iterator[Finding]:
     The same paper (its arXiv number) and the same words of the system's name make the same row.
     """
     for row in table.rows:
-        holder = lookup(document, row.path)
+        holder = lookup(document, row.place)
         source = holder.get("source") if isinstance(holder, Mapping) else None
         identifiers = set(_ARXIV.findall(source)) if isinstance(source, str) else set()
         for known in published_rows() if identifiers and not row.own else ():
@@ -69,7 +69,7 @@ def check_published(document: Mapping, table: Table) -> Iterator[Finding]:
                 yield found("warning", "published", cell.path, text)
             if shared and not differing:
                 text = f"{row.name}: {len(shared)} values as Cairn has them from {known.source}"
-                yield found("right", "published", row.path, text)
+                yield found("right", "published", row.place, text)
 
 
 def _row(entry: Mapping[str, Any], content: Mapping[str, Any]) -> Published:

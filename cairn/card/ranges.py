@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from cairn.card.document import Path_, is_number, lookup, numbers, texts, walk
+from cairn.card.document import Path_, clauses, is_number, lookup, numbers, texts, walk
 from cairn.card.finding import Finding, found
 from cairn.card.rows import Row, Table
 from cairn.card.words import vocabulary
@@ -176,7 +176,7 @@ def _deltas(document: Mapping, table: Table) -> Iterator[Finding]:
     Pooled sd of two groups of one size: the root of the mean of their variances.
     """
     for path, text in texts(document):
-        said = _DELTAS.search(text)
+        said = next((match for clause in clauses(text) if (match := _DELTAS.search(clause))), None)
         if said is None:
             continue
         rows = [row for row in table.rows if row.means and row.path[: len(path) - 1] == path[:-1]]

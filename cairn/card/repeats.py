@@ -89,24 +89,25 @@ def check_quote(quote: Quote, sentence: Sentence, table: Table, speech: Speech) 
 
 
 def check_rows(table: Table) -> Iterator[Finding]:
-    """Whether the document's own rows in a comparison are the rows that it reports elsewhere.
+    """Whether the document's own rows among those of others are the rows that it reports elsewhere.
 
     Two rows are taken for the same measurement where at least half of three or more shared cells are equal and
     no word contradicts; then all must be.
     """
-    own = [row for row in table.rows if row.own and len(row.cells) >= 2]
-    for number, first in enumerate(own):
-        for second in own[number + 1 :]:
-            if first.table == second.table or first.means or second.means or _contradict(first, second):
+    mixed = {row.table for row in table.rows if not row.own}
+    own = [row for row in table.rows if row.own and not row.means and len(row.cells) >= 2]
+    for first in own:
+        for second in own if first.table not in mixed else ():
+            if second.table not in mixed or _contradict(first, second):
                 continue
             shared = [key for key in first.cells if key in second.cells]
             differing = [key for key in shared if first.cells[key].value != second.cells[key].value]
             if len(shared) < 2 or len(shared) - len(differing) < max(2, len(shared) / 2):
                 continue
-            related = [second.path]
+            related = [second.place]
             if not differing:
                 text = f"{first.name} and {second.name}: {len(shared)} values, the same in both places"
-                yield found("right", "repeated-row", first.path, text, related)
+                yield found("right", "repeated-row", first.place, text, related)
             for key in differing:
                 text = (
                     f"{first.name} has {first.cells[key].value} ({key[0]}, {key[1]}), {second.name} "

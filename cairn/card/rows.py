@@ -29,11 +29,14 @@ class Cell:
 class Row:
     """What was measured: its cells by benchmark and column, and the words that tell it from other rows.
 
-    `own`: the document says that the row is its own; None where it does not say whose it is. `table`: the
-    path of the list or object that the row is one of. `means`: the cells are means over several runs.
+    `path` is what its cells' paths share once benchmark and column are taken out; `place` is where the object
+    around its first cell stands (the two differ where the benchmark stands above the system). `own`: the
+    document says that the row is its own; None where it does not say whose it is. `table`: the path of the list
+    or object that the row is one of. `means`: the cells are means over several runs.
     """
 
     path: Path_
+    place: Path_
     name: str
     words: frozenset[str]
     own: bool | None
@@ -71,7 +74,7 @@ class Table:
 def find_rows(document: Mapping[str, Any]) -> Table:
     """Every row of results in `document`."""
     cells: dict[tuple[Path_, str], dict[Key, Cell]] = defaultdict(dict)
-    paths: dict[tuple[Path_, str], set[Path_]] = defaultdict(set)
+    places: dict[tuple[Path_, str], Path_] = {}
     keys = _structural(document)
     for path, value in numbers(document):
         located = _locate(document, path, keys)
@@ -82,10 +85,11 @@ def find_rows(document: Mapping[str, Any]) -> Table:
         cells[(row, extra)].setdefault(
             key, Cell(path, value, measured.get("spread"), measured.get("low"), measured.get("high"))
         )
-        paths[(row, extra)].add(path)
+        around = cell_path[:-1]
+        places.setdefault((row, extra), row if around[: len(row)] == row else around)
     own_name = document.get("model") or document.get("name")
     rows = [
-        _row(document, row, extra, found, str(own_name) if own_name else "")
+        _row(document, row, places[(row, extra)], extra, found, str(own_name) if own_name else "")
         for (row, extra), found in cells.items()
     ]
     return Table(tuple(rows), document, _weights(rows))
@@ -175,13 +179,18 @@ def _measured(value: Any) -> dict[str, Decimal]:
 
 
 def _row(
-    document: Mapping[str, Any], path: Path_, extra: str, cells: Mapping[Key, Cell], own_name: str
+    document: Mapping[str, Any],
+    path: Path_,
+    place: Path_,
+    extra: str,
+    cells: Mapping[Key, Cell],
+    own_name: str,
 ) -> Row:
     labels = [extra, *(str(step) for step in path if isinstance(step, str))]
     names: list[str] = []
-    for length in range(1, len(path) + 1):
-        holder = lookup(document, path[:length])
-        if isinstance(holder, Mapping) and (length == len(path) or isinstance(path[length - 1], int)):
+    for length in range(1, len(place) + 1):
+        holder = lookup(document, place[:length])
+        if isinstance(holder, Mapping) and (length == len(place) or isinstance(place[length - 1], int)):
             found = [str(holder[key]) for key in vocabulary()["names"] if isinstance(holder.get(key), str)]
             names = found or names
             labels += found
@@ -190,10 +199,11 @@ def _row(
         name = " / ".join(str(step) for step in tail) or "the document"
     else:
         name = names[0]
-    holder = lookup(document, path)
+    holder = lookup(document, place)
     source = holder.get("source") if isinstance(holder, Mapping) else None
     return Row(
         path=path,
+        place=place,
         name=name if not extra else f"{name} (+1M)",
         words=_told_words(labels),
         own=_own(path, name, source, own_name),

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from cairn.card.document import texts
+from cairn.card.document import LONGEST_TEXT, texts, walk
 from cairn.card.finding import Finding, found
 from cairn.card.prose import Stated, differences
 from cairn.card.repeats import check_quote, quotes
 from cairn.card.resolving import Pair, Speech, best, owned, pairs, place, rounded_to, value
 from cairn.card.rows import Table
 from cairn.card.superlatives import check_best, check_level
-from cairn.card.tokens import LONGEST_TEXT, sentences
+from cairn.card.tokens import sentences
 
 _DIGIT = re.compile(r"\d")
 SENTENCES_BEFORE = 3
@@ -20,12 +20,11 @@ SENTENCES_BEFORE = 3
 
 def check_statements(document: Mapping, table: Table) -> Iterator[Finding]:
     """Findings about every sentence of `document` that compares or repeats results."""
-    if not table.rows:
-        return
-    for path, text in texts(document):
-        if len(text) > LONGEST_TEXT:
+    for path, text in walk(document):
+        if isinstance(text, str) and len(text) > LONGEST_TEXT:
             message = f"a text of {len(text):,} characters; the first {LONGEST_TEXT:,} were read"
             yield found("note", "unread", path, message)
+    for path, text in texts(document) if table.rows else ():
         speech = Speech(path)
         parsed = sentences(text)
         for number, sentence in enumerate(parsed):

@@ -50,7 +50,7 @@ def check_best(
         return
     # A note beside a row: "best published numbers we are aware of".
     holder = speech.path[:-1]
-    row = next((row for row in table.rows if row.path == holder), None)
+    row = next((row for row in table.rows if row.place == holder), None)
     if row is None or row.own:
         return
     others = [other for other in table.rows if other.table == row.table and other.own is False]

@@ -7,7 +7,8 @@ from decimal import Decimal
 
 from cairn.card.words import column, dataset, millions, vocabulary
 
-LONGEST_TEXT = 20_000
+LONGEST_SENTENCE = 600
+"""Words, numbers and marks that are read of one sentence."""
 
 # A word may hold dots, slashes and signs inside (`ViT-L/14`, `mAP-M`, `v0.1`); a number stands alone.
 _TOKEN = re.compile(
@@ -64,9 +65,9 @@ class Context:
 
 
 def sentences(text: str) -> list[Sentence]:
-    """The sentences of `text`; an overlong text is read to LONGEST_TEXT characters."""
+    """The sentences of `text`."""
     pieces: list[str] = []
-    for piece in _SENTENCE.split(text[:LONGEST_TEXT]):
+    for piece in _SENTENCE.split(text):
         if pieces and _NO_END.search(pieces[-1]):
             pieces[-1] += " " + piece
         else:
@@ -159,7 +160,7 @@ def _parsed(text: str) -> Sentence:
     groups: list[tuple[int, tuple[Token, ...]]] = []
     depth = 0
     inside: list[Token] = []
-    for token in tokens_of(text):
+    for token in tokens_of(text)[:LONGEST_SENTENCE]:
         if token.text in ("(", "["):
             depth += 1
         elif token.text in (")", "]"):
