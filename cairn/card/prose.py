@@ -79,9 +79,12 @@ def _opener(tokens: Sequence[Token]) -> tuple[int, str] | None:
 
 def _compared(tokens: Sequence[Token], numbers: Sequence[int], context: Context) -> list[Stated]:
     verb = next((i for i, t in enumerate(tokens) if is_verb(t)), None)
-    subject = plain_text(tokens[: min(verb, numbers[0])]) if verb is not None else ""
-    if verb is None and any(tokens[index].sign for index in numbers):
-        subject = plain_text(tokens[: numbers[0]])
+    if verb is not None:
+        # "Of 3 systems, X is 2.1 points above Y": a number ahead of the verb is no result.
+        subject = plain_text(tokens[:verb])
+        numbers = [index for index in numbers if index > verb or tokens[index].sign]
+    else:
+        subject = plain_text(tokens[: numbers[0]]) if any(tokens[index].sign for index in numbers) else ""
     found: list[Stated] = []
     used = 0
     while used < len(numbers):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from cairn.card.document import Path_, is_number, json_path, lookup, numbers
+from cairn.card.document import Path_, is_number, json_path, lookup, numbers, walk
 from cairn.card.words import all_words, bare, column, dataset, millions, stem, vocabulary
 
 Key = tuple[str | None, str]
@@ -117,6 +117,12 @@ def _locate(
         rest = rest[:-1]
     elif bare(str(rest[-1])) in vocabulary()["value_keys"] and len(rest) > 1:
         siblings = lookup(document, rest[:-1])
+        if isinstance(siblings, Mapping) and siblings.get("unit", "percent") not in (
+            "percent",
+            "%",
+            "fraction",
+        ):
+            return None
         rest = rest[:-1]
         forced = isinstance(siblings, Mapping) and bool({"number", "low", "interval"} & set(siblings))
     if not rest or not isinstance(rest[-1], str):
@@ -149,15 +155,25 @@ def _locate(
 
 
 def _structural(document: Mapping[str, Any]) -> frozenset[str]:
-    """Keys that stand over columns in two or more places: benchmarks that the vocabulary does not know."""
+    """Benchmarks that the vocabulary does not know.
+
+    Keys under "benchmarks" or "datasets", and keys that stand over columns in two or more places.
+    """
     parents: dict[str, set[Path_]] = defaultdict(set)
     for path, _ in numbers(document):
         steps = path[:-1] if isinstance(path[-1], int) else path
         if steps and isinstance(steps[-1], str) and bare(steps[-1]) in vocabulary()["value_keys"]:
             steps = steps[:-1]
-        if len(steps) > 2 and isinstance(steps[-1], str) and column(steps[-1]) and isinstance(steps[-2], str):
-            parents[steps[-2]].add(steps[:-2])
-    return frozenset(key for key, above in parents.items() if len(above) > 1)
+        above, key = (steps[-2], steps[-1]) if len(steps) > 2 else (None, None)
+        if isinstance(above, str) and isinstance(key, str) and column(key) and not column(above):
+            parents[above].add(steps[:-2])
+    listed = {
+        key
+        for path, value in walk(document)
+        if path and path[-1] in ("benchmarks", "datasets") and isinstance(value, Mapping)
+        for key in value
+    }
+    return frozenset(listed) | frozenset(key for key, places in parents.items() if len(places) > 1)
 
 
 def _is_pair(value: Any) -> bool:

@@ -85,7 +85,7 @@ def check_level(
     reference = references[0]
     speech.remember([reference])
     subjects = [row for row in owned(table, reference.table, [key]) if row is not reference]
-    named = [row for row in subjects if told(row, head, table)]
+    named = fitting(table, head + plus, speech, lambda row: row in subjects)
     for row in named or subjects:
         away = value(row, key, table) - value(reference, key, table)
         allowed, why = _tolerance(row, reference, key, table)

@@ -87,7 +87,9 @@ def tokens_of(text: str) -> list[Token]:
         start, end = match.span()
         before, after = text[start - 1 : start], text[end : end + 1]
         follows = made[-1].low if made and made[-1].kind == "word" else ""
-        glued = before.isalnum() or before in ("_", ".", "$", "#") or after == "_" or after.isalpha()
+        # "2.4.6" is a version, "1.5e-8" is read as a word.
+        glued = after == "." and text[end + 1 : end + 2].isdigit()
+        glued = glued or before.isalnum() or before in ("_", ".", "$", "#") or after == "_" or after.isalpha()
         # `ViT/14`: a slash after a letter; `2017-11`: a hyphen between digits is no sign.
         sign = raw[0] if raw[0] in "+-−" else ""
         if glued or follows in _LABELS or (before == "-" and not sign) or (before.isdigit() and sign):
@@ -106,8 +108,11 @@ def plain_text(tokens: Sequence[Token]) -> str:
 
 
 def context_of(sentence: Sentence, before: Sequence[Sentence]) -> Context:
-    """Benchmarks and columns that the sentence speaks of before its first number, else those before it."""
-    first = next((i for i, t in enumerate(sentence.tokens) if t.kind == "number"), len(sentence.tokens))
+    """Benchmarks and columns that the sentence speaks of before its first result, else those before it."""
+    first = next(
+        (i for i, t in enumerate(sentence.tokens) if t.kind == "number" and (t.decimals or t.sign)),
+        len(sentence.tokens),
+    )
     datasets, columns = named(sentence.tokens[:first])
     plus = any(millions(token.text) for token in sentence.tokens)
     for earlier in reversed(before):

@@ -32,6 +32,8 @@ _LOCAL = re.compile(r"\bin this (?:repo|repository|release)\b|^[\w./-]+$|\bsee [
 _SEE = re.compile(r"\bsee (?:the )?(?:section )?[\"']?(?P<what>[a-z][a-z_ ]{2,40}?)[\"']? (?:below|above)\b")
 # Keys whose numbers are settings, versions or layout, not measurements.
 _NOT_MEASURED = re.compile(r"(?:^|_)(?:version|format|schema|year|seed|command|defaults|revision)(?:$|_)")
+LEAST_WORDS = 3
+"""A text of fewer words is a label, not a sentence."""
 _YEARS = range(1900, 2100)
 
 
@@ -76,6 +78,8 @@ def _holder(document: Mapping, path: Path_) -> Path_ | None:
         value = lookup(document, path[:length])
         if isinstance(value, Mapping) and any(_names_source(key, item) for key, item in value.items()):
             return path[:length]
+        if isinstance(value, Mapping) and {"difference", "of", "minus"} <= value.keys():
+            return path[:length]  # computed from two numbers that it names
     return None
 
 
@@ -106,7 +110,7 @@ def _sentences(document: Mapping, checked: set[str]) -> Iterator[Finding]:
         last = next((step for step in reversed(path) if isinstance(step, str)), "")
         if here in checked or _SOURCE_KEY.search(last) or _NOT_MEASURED.search(last):
             continue
-        if last in vocabulary()["names"]:
+        if last in vocabulary()["names"] or len(text.split()) < LEAST_WORDS:
             continue
         measured = [
             token.text
