@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from cairn.card.document import Path_, json_path, texts
@@ -22,6 +23,7 @@ _EXCEEDS = re.compile(
     r"\b(?:exceeds?|beats?|outperforms?|surpass(?:es)?|above|ahead of|better than|higher than)\b",
     re.IGNORECASE,
 )
+_EVERY = re.compile(r"\b(?:both|all|each|every)\b", re.IGNORECASE)
 _LEVEL = re.compile(r"\b(?:level|on par|comparable) (?:with|to)\s+(?P<reference>[^();:]*)", re.IGNORECASE)
 _UNTIL_NUMBER = re.compile(r"\s+(?:and|but|while)?\s*[+\-−]?\d+\.\d.*$")
 _BOUND = re.compile(
@@ -44,9 +46,21 @@ def check_best(
     if _EXCEEDS.search(sentence.text):
         subject = subject_before(sentence)
         for subjects, others in _contests(table, words(sentence.text)):
-            named = [row for row in subjects if told(row, subject, table)]
-            for key in _keys(others, names, kinds):
-                yield from _exceeds(named or subjects, others, key, table, speech)
+            named = [row for row in subjects if told(row, subject, table)] or subjects
+            every = _EVERY.search(sentence.text) is not None
+            made = [
+                finding
+                for key in _keys(others, names, kinds)
+                for finding in _exceeds(named, others, key, every, speech)
+            ]
+            # Where no benchmark is named, one on which it holds may be meant.
+            open_ended = not names and any(finding.severity == "right" for finding in made)
+            for finding in made:
+                yield (
+                    replace(finding, severity="warning")
+                    if open_ended and finding.severity == "error"
+                    else finding
+                )
         return
     # A note beside a row: "best published numbers we are aware of".
     holder = speech.path[:-1]
@@ -180,13 +194,15 @@ def _contests(table: Table, said: frozenset[str]) -> Iterator[tuple[list[Row], l
 
 
 def _exceeds(
-    subjects: Sequence[Row], others: Sequence[Row], key: Key, table: Table, speech: Speech
+    subjects: Sequence[Row], others: Sequence[Row], key: Key, every: bool, speech: Speech
 ) -> Iterator[Finding]:
+    """Findings for one cell: "both exceed" is about every subject, "X exceeds" about the best row of X."""
     best = max((row for row in others if key in row.cells), key=lambda row: row.cells[key].value)
     top = best.cells[key].value
-    for row in subjects:
-        if key not in row.cells:
-            continue
+    rows = [row for row in subjects if key in row.cells]
+    if rows and not every:
+        rows = [max(rows, key=lambda row: row.cells[key].value)]
+    for row in rows:
         mine = row.cells[key].value
         text = (
             f"{row.name} {mine} ({key[0]}, {key[1]}) is {'above' if mine > top else 'not above'} the best published "
