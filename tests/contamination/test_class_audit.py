@@ -227,7 +227,23 @@ def test_one_image_a_line_is_read_too(tmp_path: Path) -> None:
 
 
 _FRAGMENTS = st.sampled_from(
-    ["landmark_id", "category", "images", ",", "\n", '"', "7", "Louvre", "%C3%A9", "%", "\r", "\0", " ", "é", "-1"]
+    [
+        "landmark_id",
+        "category",
+        "images",
+        ",",
+        "\n",
+        '"',
+        "7",
+        "Louvre",
+        "%C3%A9",
+        "%",
+        "\r",
+        "\0",
+        " ",
+        "é",
+        "-1",
+    ]
     + ["9" * 30]
 )
 
