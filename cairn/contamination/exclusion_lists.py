@@ -6,25 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from cairn.contamination.classes import INCLUSIVE, STANCES
+from cairn.contamination.proportions import Share
 from cairn.contamination.training_classes import MAX_ID
 from cairn.errors import InputError, UsageError
 
 ID_KEYS = ("id", "landmark_id", "class_id", "gid", "label")
 LIST_KEYS = ("classes", "leak_classes", "class_ids", "ids", "landmark_ids", "leak_class_ids")
 _EXPECTED = "expected ids one a line, a CSV with landmark_id, or JSON with a list of ids or of objects"
-
-
-@dataclass(frozen=True)
-class Share:
-    """A part of a whole, both counted: `part` of `whole`."""
-
-    part: int
-    whole: int
-
-    @property
-    def value(self) -> float | None:
-        """The ratio, 0–1; None of nothing."""
-        return self.part / self.whole if self.whole else None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cairn.contamination.classes import INCLUSIVE, STRICT, ClassAudit, FlaggedClass, rule_counts, total_images
-from cairn.contamination.exclusion_lists import Comparison, Share
+from cairn.contamination.exclusion_lists import Comparison
+from cairn.contamination.proportions import Share
 from cairn.contamination.words import category_name
 
 if TYPE_CHECKING:
