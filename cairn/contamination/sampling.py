@@ -48,7 +48,8 @@ class Sample:
     @property
     def digest(self) -> str:
         """What a file of judgements names, so that it is never read against another sample."""
-        text = json.dumps([asdict(one) for one in self.items], sort_keys=True)
+        content = [[asdict(one) for one in self.items], dict(self.strata)]
+        text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -165,7 +166,7 @@ def read_judgements(path: Path, sample: Sample) -> Judgements:
     for item, verdict in value["verdicts"].items():
         if item not in known:
             raise InputError(f"{path}: there is no item {item!r:.40} in the sample")
-        if verdict not in VERDICTS or isinstance(verdict, bool) or not isinstance(verdict, int):
+        if isinstance(verdict, bool) or not isinstance(verdict, int) or verdict not in VERDICTS:
             raise InputError(f"{path}: item {item}: verdict {verdict!r:.40}; expected 1, 2 or 3")
     judge = value.get("judge")
     name = judge.strip() if isinstance(judge, str) else ""
