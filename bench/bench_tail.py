@@ -98,7 +98,7 @@ def _accuracy(
         [
             [name]
             + [
-                f"{np.mean(np.abs(errors[name, f, 'evt'])):.4f} → {np.mean(np.abs(errors[name, f, 'default'])):.4f}"
+                " → ".join(f"{np.mean(np.abs(errors[name, f, column])):.4f}" for column in ("evt", "default"))
                 for f in FRACTIONS
             ]
             for name in names
@@ -108,7 +108,8 @@ def _accuracy(
 
 
 def coverage(quick: bool) -> dict:
-    """How often the 95% intervals hold the truth at 5%: each draw has new queries, a new pool and a new sample."""
+    """How often the 95% intervals hold the truth at 5%: each draw has new queries, a new pool and a new
+    sample."""
     draws = 2 if quick else 23
     queries = 300 if quick else 1232
     rows: dict[str, dict] = {}

@@ -1,7 +1,7 @@
 """Synthetic pools whose exact full-pool metric is known, for measuring tail estimators.
 
-Analytic worlds: each query has a score distribution given by its quantile function of log p. The sample's T best
-scores are drawn exactly as order statistics; the unsampled N - S distractors are drawn as counts between
+Analytic worlds: each query has a score distribution given by its quantile function of log p. The sample's T
+best scores are drawn exactly as order statistics; the unsampled N - S distractors are drawn as counts between
 consecutive positives, so the realised full-pool rank of every positive is exact without a list of N scores.
 Clustered worlds: an actual pool of unit vectors in clusters of clusters, searched exactly once.
 """
@@ -93,8 +93,8 @@ def quantiles(shape: str, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def world(
-    shape: str, seed: int, gallery: int = 10**8, fraction: float = 0.05, queries: int = 1232, kept: int = 4000,
-    cutoff: int = 1000,
+    shape: str, seed: int, gallery: int = 10**8, fraction: float = 0.05, queries: int = 1232, kept: int =
+    4000, cutoff: int = 1000,
 ) -> World:  # fmt: skip
     """One analytic world: queries, positives and the sample all follow from `shape` and `seed`."""
     rng = np.random.default_rng([seed, *shape.encode()])
@@ -126,7 +126,8 @@ def world(
 
 
 def population(shape: str, gallery: int = 10**8, cutoff: int = 1000, queries: int = 60_000) -> float:
-    """Mean AP@K of the population of queries the worlds draw from (standard error about 0.0015; 0.004 with lumps)."""
+    """Mean AP@K of the population of queries the worlds draw from (standard error about 0.0015; 0.004 with
+    lumps)."""
     rng = np.random.default_rng([7, *shape.encode()])
     queries = 10_000 if "lumps" in shape else queries
     query, log_x = positives(queries, rng)
@@ -157,7 +158,8 @@ def positives(queries: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
 
 
 class ClusteredPool:
-    """Unit vectors in clusters of clusters, 48 dimensions, searched exactly; samples are drawn from it afterwards.
+    """Unit vectors in clusters of clusters, 48 dimensions, searched exactly; samples are drawn from it
+    afterwards.
 
     Queries are perturbed pool-like items, positives are perturbed queries; both stay outside the pool.
     """
@@ -208,9 +210,9 @@ class ClusteredPool:
 
 def proxy_world(seed: int, fraction: float, correlation: float, gallery: int = 10**8, mined: int = 1000,
                 queries: int = 1232, cutoff: int = 1000) -> tuple[World, np.ndarray]:  # fmt: skip
-    """A normal world with a cheap proxy score of given correlation: the sample without the proxy's best `mined`,
-    and those distractors' true scores [Q, mined or fewer, padded]. Only the best 20,000 of the pool are simulated:
-    what lies below them cannot rank within the cut-off.
+    """A normal world with a cheap proxy score of given correlation: the sample without the proxy's best
+    `mined`, and those distractors' true scores [Q, mined or fewer, padded]. Only the best 20,000 of the pool
+    are simulated: what lies below them cannot rank within the cut-off.
     """
     rng = np.random.default_rng([seed, 99])
     deep = 20_000

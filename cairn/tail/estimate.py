@@ -1,4 +1,5 @@
-"""The estimate: a metric at gallery size N from a uniform sample of S distractors, with intervals and diagnostics."""
+"""The estimate: a metric at gallery size N from a uniform sample of S distractors, with intervals and
+diagnostics."""
 
 import re
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from cairn.tail.posterior import Prediction, TailPosterior, choose_posterior, pr
 from cairn.tail.scores import SampleScores, check_gallery, sample_scores
 
 ESTIMATORS = ("default", "evt", "count", "naive", *baselines.CURVES)
-# A calibrated bias up to this size is not told apart from chance and lumps (docs/tail-aware.md): it widens the
-# interval. What exceeds it (and 3 standard errors) is taken off the estimate.
+# A calibrated bias up to this size is not told apart from chance and lumps (docs/tail-aware.md): it widens
+# the interval. What exceeds it (and 3 standard errors) is taken off the estimate.
 TOLERATED_BIAS = 0.015
 UNTESTED_BIAS = 0.005  # mAP per e-fold of N/S beyond what the sample can be split into
 
@@ -29,7 +30,8 @@ class TailEstimate:
 
     `estimates` name -> mean AP@K at N; `per_query` name -> [Q] for default, evt, count and naive; `ci95`
     name -> (low, high); `model_bias` the self-calibrated bias of the default, None where not measurable;
-    `hardness` [P] the default's posterior mean of log x, exponentiated; `posterior`, `tail` the fits themselves.
+    `hardness` [P] the default's posterior mean of log x, exponentiated; `posterior`, `tail` the fits
+    themselves.
     """
 
     estimates: dict[str, float]
@@ -83,9 +85,10 @@ def estimate_tail(
     """Mean AP@K at gallery size N >= S by every estimator, with two 95% intervals.
 
     `keep_quantile` is the paper's q: its fit uses k = round(T(1-q)) of the T kept scores. `redraws` disjoint
-    sub-samples calibrate the default, `seed` splits the sample into them. `hard` [Q, M]: true scores of a proxy's
-    mined distractors, with `scores` then a sample of the rest (adds the estimate "hard-mined").
-    Raises InputError where N < S, K < 1, or the kept lists are too short; UsageError for an unknown estimator.
+    sub-samples calibrate the default, `seed` splits the sample into them. `hard` [Q, M]: true scores of a
+    proxy's mined distractors, with `scores` then a sample of the rest (adds the estimate "hard-mined").
+    Raises InputError where N < S, K < 1, or the kept lists are too short; UsageError for an unknown
+    estimator.
     """
     gallery = check_gallery(scores, gallery, cutoff)
     unknown = [name for name in estimators if name not in ESTIMATORS]
@@ -173,7 +176,8 @@ def _correction(calibration: Calibration | None, ratio: float) -> tuple[float, f
 
 
 def _shift_mean(values: np.ndarray, amount: float) -> np.ndarray:
-    """Per-query values whose mean is lower by `amount`, each moved in proportion to its room p(1-p), inside [0, 1]."""
+    """Per-query values whose mean is lower by `amount`, each moved in proportion to its room p(1-p), inside
+    [0, 1]."""
     for _ in range(50):
         room = values * (1 - values)
         if abs(amount) < 1e-12 or room.sum() <= 0:
@@ -237,19 +241,20 @@ def _warnings(
     copies = facts["near_duplicates"]
     if copies["detected"]:
         out.append(
-            f"near-duplicates of positives: {copies['found']} sampled distractors score all but exactly like a"
-            f" positive where {copies['expected']:.1f} are expected; copies in the pool make every estimate too high"
-            " or mislabelled, remove them first"
+            f"near-duplicates of positives: {copies['found']} sampled distractors score all but exactly like"
+            f" a positive where {copies['expected']:.1f} are expected; copies of positives in the pool push"
+            " every estimate off, so remove them first"
         )
     if scores.quantised > 0.05:
         out.append(
-            f"{scores.quantised:.0%} of neighbouring scores tie: they look quantised (fp16 or int8); ties count"
-            " against the positive and the tail fit sees steps, so prefer float32 scores"
+            f"{scores.quantised:.0%} of neighbouring scores tie: they look quantised (fp16 or int8); ties"
+            " count against the positive and the tail is fitted to steps, so prefer float32 scores"
         )
     if size > kept and kept * gallery / size < cutoff:
+        needed = int(np.ceil(cutoff * size / gallery))
         out.append(
-            f"the kept lists end early: with T = {kept} of S = {size}, positives behind them may still rank within"
-            f" {cutoff} at N = {gallery}; keep at least {int(np.ceil(cutoff * size / gallery))} scores per query"
+            f"the kept lists end early: with T = {kept} of S = {size}, positives behind them may still rank"
+            f" within {cutoff} at N = {gallery}; keep at least {needed} scores per query"
         )
     if facts["paper_fit"]["exceedances"] < 30:
         out.append(f"the paper's fit has only {facts['paper_fit']['exceedances']} exceedances per query")
@@ -271,8 +276,8 @@ def _warnings(
         )
     if facts["posterior"]["lump_share"] > 0.01:
         out.append(
-            f"about {facts['posterior']['lump_share']:.1%} of queries have a lump of confusers above their tail:"
-            " lumps too small to be in the sample are not foreseen"
+            f"about {facts['posterior']['lump_share']:.1%} of queries have a lump of confusers above their"
+            " tail: lumps too small to be in the sample are not foreseen"
         )
     if len(scores.top) < 50:
         out.append(f"only {len(scores.top)} queries: the shared prior is weak and intervals are wide")

@@ -24,8 +24,10 @@ def write_plots(
 ) -> list[Path]:
     """Write every plot that the input allows into `folder`; returns the PNG files.
 
-    gallery (metric against N), hardness (its distribution), sample (prediction against sample size) and, where
-    `truth` holds `full_B` [P] or `true_x` [P] in the order of `scores`, truth (estimated against true hardness).
+    gallery (metric against N), hardness (its distribution), sample (prediction against sample size) and,
+    where
+    `truth` holds `full_B` [P] or `true_x` [P] in the order of `scores`, truth (estimated against true
+    hardness).
     """
     tables = {
         "gallery": gallery_table(scores, result, gallery, cutoff),
@@ -64,7 +66,8 @@ def write_plot(chart: Any, rows: list[dict[str, Any]], path: Path) -> None:
 def gallery_table(
     scores: SampleScores, result: TailEstimate, gallery: int, cutoff: int
 ) -> list[dict[str, Any]]:
-    """Mean AP@K against N: the law within the sample, each estimator beyond it, the fixed-query interval at N."""
+    """Mean AP@K against N: the law within the sample, each estimator beyond it, the fixed-query interval at
+    N."""
     curve = baselines.sample_curve(scores, cutoff)
     rows = [
         {"n": int(n), "map": float(v), "series": "sample"}
@@ -88,7 +91,8 @@ def gallery_table(
 
 
 def hardness_table(result: TailEstimate, bins: int = 30) -> list[dict[str, Any]]:
-    """Positives per decade of estimated hardness, and the fitted power law x^a through the window around 1/N."""
+    """Positives per decade of estimated hardness, and the fitted power law x^a through the window around
+    1/N."""
     decades = np.log10(np.maximum(result.hardness, 1e-15))
     count, edges = np.histogram(decades, bins=bins, range=(-15, 0))
     middle = (edges[1:] + edges[:-1]) / 2

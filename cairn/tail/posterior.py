@@ -1,18 +1,22 @@
-"""Cairn's own tail: every query's posterior over generalised Pareto tails, shared prior, lumps of confusers set aside.
+"""Cairn's own tail: every query's posterior over generalised Pareto tails, shared prior, lumps of confusers
+set aside.
 
 What differs from the paper's plug-in fit, and why (docs/tail-aware.md has the measurements):
 
-1. A fitted shape is noisy (sd about 1/sqrt(k)) and AP is far from linear in it. Each query therefore keeps a grid
-   of (shape, scale) weighted by likelihood times a normal prior over shapes whose mean and spread are estimated
-   from all queries at once (empirical Bayes; Robbins 1956, Efron and Morris 1973). No cap at 0: if the tails are
-   heavy, the prior says so. Scales are integrated under 1/sigma, not maximised: the profile alone is off by O(1/k).
+1. A fitted shape is noisy (sd about 1/sqrt(k)) and AP is far from linear in it. Each query therefore keeps a
+grid
+   of (shape, scale) weighted by likelihood times a normal prior over shapes whose mean and spread are
+   estimated from all queries at once (empirical Bayes; Robbins 1956, Efron and Morris 1973). No cap at 0: if
+   the tails are heavy, the prior says so. Scales are integrated under 1/sigma, not maximised: the profile
+   alone is off by O(1/k).
 2. That a positive has score s is evidence about the tail it is held against. If hardness has log-density
    proportional to x^a, the score has density x^a |d log x / ds| = x^a / (sigma + xi*y): every grid point is
    reweighted by it. `a` is estimated around the hardness at which one distractor of N is expected in front.
 3. B = c + Binomial(N - S, x): the c sampled distractors in front are known, not predicted again.
-4. A few items of one confusing object may sit together far above the rest. A row whose top items are explained
-   better (Bayes factor, with the share of such rows estimated) by a lump of j items is fitted without them; the
-   lump's own members in front of a positive are extrapolated by count.
+4. A few items of one confusing object may sit together far above the rest. A row whose top items are
+explained
+   better (Bayes factor, with the share of such rows estimated) by a lump of j items is fitted without them;
+   the lump's own members in front of a positive are extrapolated by count.
 """
 
 from dataclasses import dataclass
@@ -43,7 +47,8 @@ _TABLE_INDEX = 64  # positives ranked later within their query than this use the
 
 
 def default_exceedances(kept: int) -> int:
-    """How many of T kept scores the posterior uses: T/16 (250 of 4000), at least 20 where there are that many."""
+    """How many of T kept scores the posterior uses: T/16 (250 of 4000), at least 20 where there are that
+    many."""
     return max(min(max(round(kept / 16), FEWEST_EXCEEDANCES), 400, kept - 1), 1)
 
 
@@ -51,8 +56,8 @@ def default_exceedances(kept: int) -> int:
 class TailPosterior:
     """Posterior over tails of Q queries on a grid of G shapes and Z scales.
 
-    `threshold` u [Q]; `exceedances` k; `usable` [Q]; `weight` [Q, G, Z] sums to 1 per query; `scale` [Q, G, Z] in
-    score units; `largest` exceedance [Q]; `lump_skip`, `lump_size` [Q] (0, 0: none); prior over shapes:
+    `threshold` u [Q]; `exceedances` k; `usable` [Q]; `weight` [Q, G, Z] sums to 1 per query; `scale` [Q, G,
+    Z] in score units; `largest` exceedance [Q]; `lump_skip`, `lump_size` [Q] (0, 0: none); prior over shapes:
     `shape_mean`, `shape_spread`; `lump_share` of rows with a lump, as estimated.
     """
 
@@ -70,8 +75,8 @@ class TailPosterior:
 
 
 class Prediction(NamedTuple):
-    """Expected precision [P] and its variance [P] (unknown hardness and the draw of the gallery together), the
-    posterior mean of log x [P] (log c/S where counted), and the slope `a` of the hardness density.
+    """Expected precision [P] and its variance [P] (unknown hardness and the draw of the gallery together),
+    the posterior mean of log x [P] (log c/S where counted), and the slope `a` of the hardness density.
     """
 
     precision: np.ndarray
@@ -111,10 +116,10 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
 def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> tuple[TailPosterior, Prediction]:
     """Posterior and prediction at the largest number of exceedances that no smaller one contradicts.
 
-    Candidates are `default_exceedances` and its halves down to 20. One is given up where a smaller k puts mean AP@K
-    at N higher by more than `AGREEMENT` per e-fold of N/S plus twice the paired standard error over queries: a
-    pool made of clusters ends sooner near the top than its wider tail suggests. After Lepski (Theory Probab. Appl.
-    1990); one-sided, since lumps of confusers make few exceedances err downwards.
+    Candidates are `default_exceedances` and its halves down to 20. One is given up where a smaller k puts
+    mean AP@K at N higher by more than `AGREEMENT` per e-fold of N/S plus twice the paired standard error
+    over queries: a pool made of clusters ends sooner near the top than its wider tail suggests. After Lepski
+    (Theory Probab. Appl. 1990); one-sided, since lumps of confusers make few exceedances err downwards.
     """
     sizes = [default_exceedances(scores.top.shape[1])]
     while sizes[-1] > FEWEST_EXCEEDANCES:
@@ -170,8 +175,8 @@ def predict(
 def _density_slope(depth: np.ndarray, edge: float) -> float:
     """Exponent a of the hardness density x^a near x = 1/N, from positives' depths [n] = log((k/S)/x).
 
-    The mean of a truncated exponential on a window of width W is W/2 - a*W^2/12 + ...; shrunk towards 0 (log x
-    uniform) where few positives are in the window, and kept within what is plausible.
+    The mean of a truncated exponential on a window of width W is W/2 - a*W^2/12 + ...; shrunk towards 0 (log
+    x uniform) where few positives are in the window, and kept within what is plausible.
     """
     low, high = max(edge - 6.0, 0.0), edge + 6.0
     inside = depth[(depth > low) & (depth < high)]
@@ -201,8 +206,9 @@ def _lump_prior(share: float) -> np.ndarray:
 def _lump_evidence(values: np.ndarray) -> np.ndarray:
     """Log-likelihood [rows, lumps] of each lump's items, apart from the tail's: j items uniform in a window.
 
-    The window's place is uniform over 10 mean exceedances, its width log-uniform over 7 e-folds; integrated, with
-    span s between the lump's ends: s^(1-j) / (j (j-1) 70). As points of a Poisson process beside the tail's k.
+    The window's place is uniform over 10 mean exceedances, its width log-uniform over 7 e-folds; integrated,
+    with span s between the lump's ends: s^(1-j) / (j (j-1) 70). As points of a Poisson process beside the
+    tail's k.
     """
     rows, k = values.shape
     mean = values.mean(axis=1)

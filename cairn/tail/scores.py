@@ -1,4 +1,5 @@
-"""The input of the estimator: each query's best distractor scores in a uniform sample, and its positives' scores."""
+"""The input of the estimator: each query's best distractor scores in a uniform sample, and its positives'
+scores."""
 
 import zipfile
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ class SampleScores:
     """Checked scores of Q queries, P positives in all. Build it with `sample_scores` or `load_scores`.
 
     `top` [Q, T] float32 or float64, descending: the T highest scores among `sample_size` distractors drawn
-    uniformly without replacement from the pool. Positives are grouped by query, best first: `query` [P] int64,
+    uniformly without replacement from the pool. Positives are grouped by query, best first: `query` [P]
+    int64,
     `score` [P] float64, `index` [P] int64 (1 = the query's best), `positives` [Q] int64 (R per query, >= 1).
     `sample_size` S counts distractors. `quantised` says whether the scores have few distinct values.
     """
@@ -71,9 +73,9 @@ def sample_scores(
         raise InputError(
             f"{names}: pos_q {query.shape} and pos_s {score.shape} must be two equally long, non-empty lists"
         )
-    if query.dtype.kind not in "iu":
-        if query.dtype.kind != "f" or not np.all(query == np.floor(query)):
-            raise InputError(f"{names}: pos_q holds {query.dtype}; it must hold whole query numbers")
+    whole = query.dtype.kind in "iu" or (query.dtype.kind == "f" and np.all(query == np.floor(query)))
+    if not whole:
+        raise InputError(f"{names}: pos_q holds {query.dtype}; it must hold whole query numbers")
     query = query.astype(np.int64)
     n = len(top)
     if query.min() < 0 or query.max() >= n:
@@ -123,7 +125,8 @@ def sample_scores(
 
 def load_scores(path: Path) -> tuple[SampleScores, dict[str, Any]]:
     """Read `top`, `pos_q`, `pos_s`, `S` from an .npz file (no pickles), and what else it holds of `full_map`,
-    `true_x`, `full_B` (truth, for plots) and `hard` (mined distractors' scores). Raises InputError naming the file and the array.
+    `true_x`, `full_B` (truth, for plots) and `hard` (mined distractors' scores). Raises InputError naming
+    the file and the array.
     """
     path = Path(path)
     if not path.is_file():
@@ -156,8 +159,8 @@ def check_gallery(scores: SampleScores, gallery: float, cutoff: int, names: str 
     size = _whole(gallery, f"{names}: the gallery size N")
     if size < scores.sample_size:
         raise InputError(
-            f"{names}: the sample of S = {scores.sample_size} distractors is larger than the gallery N = {size};"
-            " a sample cannot exceed its pool"
+            f"{names}: the sample of S = {scores.sample_size} distractors is larger than the gallery"
+            f" N = {size}; a sample cannot exceed its pool"
         )
     if int(cutoff) != cutoff or cutoff < 1:
         raise InputError(f"{names}: the cut-off K is {cutoff}; it must be a whole number of at least 1")
