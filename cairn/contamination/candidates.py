@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cairn.contamination.proportions import Share
 from cairn.errors import ArtifactError, InputError
+
+if TYPE_CHECKING:
+    from cairn.rerank import Geometry
+    from cairn.store.local import LocalFeatures
 
 Verify = Callable[[str, str], int]
 """Inliers of a query and an image, given their ids: `cairn.rerank.geometry` counts them with RootSIFT."""
@@ -86,6 +90,15 @@ def verify_pairs(
             raise ArtifactError(f"query {query}, image {image}: {inliers} inliers; expected 0 or more")
         result[number] = inliers
     return result
+
+
+def geometric_verifier(
+    queries: "Mapping[str, LocalFeatures]", images: "Mapping[str, LocalFeatures]", parameters: "Geometry"
+) -> Verify:
+    """Counts RootSIFT inliers of one plane between local features, by id (see `cairn.rerank.geometry`)."""
+    from cairn.rerank.geometry import inliers
+
+    return lambda query, image: inliers(queries[query], images[image], parameters)
 
 
 def labels_of_pairs(

@@ -120,6 +120,7 @@ def audit_images(
     *,
     searched: Mapping[str, ImageVerdict] | None = None,
     depth: int | None = None,
+    searched_pairs: int | None = None,
     calibration: Calibration | None = None,
     landmark_of_query: Mapping[str, str | None] | None = None,
 ) -> ImageAudit:
@@ -166,7 +167,9 @@ def audit_images(
         recall=recall,
         missed=missed,
         missed_by_class=by_class,
-        blind_spots=tuple(_blind_spots(training, images, verdicts, searched, depth, calibration)),
+        blind_spots=tuple(
+            _blind_spots(training, images, verdicts, searched, depth, searched_pairs, calibration)
+        ),
     )
 
 
@@ -263,6 +266,7 @@ def _blind_spots(
     verdicts: Mapping[str, ImageVerdict],
     searched: Mapping[str, ImageVerdict] | None,
     depth: int | None,
+    searched_pairs: int | None,
     calibration: Calibration | None,
 ) -> list[str]:
     """What the detector cannot see, with the numbers that say how much that may be."""
@@ -282,8 +286,12 @@ def _blind_spots(
             f"at {calibration.threshold} inliers it misses {recall.whole - recall.part:,} of "
             f"{recall.whole:,} labelled pairs that match (other sides, interiors, other light, few features)"
         )
-        lines.append(
+        line = (
             f"{alarms.part:,} of {alarms.whole:,} labelled pairs that do not match pass: where matches are "
-            "rare, a stated precision does not carry over"
+            "rare, the stated precision does not carry over"
         )
+        if searched_pairs is not None and alarms.value is not None:
+            expected = alarms.value * searched_pairs
+            line += f"; of {searched_pairs:,} pairs searched about {expected:,.1f} would pass by mistake"
+        lines.append(line)
     return lines

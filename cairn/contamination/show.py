@@ -1,6 +1,6 @@
 """Prints audits as tables for people; what programs read is JSON (`classes.as_json`, ...)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cairn.contamination.classes import INCLUSIVE, STRICT, ClassAudit, FlaggedClass, rule_counts, total_images
@@ -11,6 +11,11 @@ from cairn.contamination.words import category_name
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+    from cairn.contamination.proportions import Agreement
+    from cairn.contamination.sampling import JudgeReport
+    from cairn.contamination.seeds import SeedAnalysis
+    from cairn.contamination.training_sets import AuditedUse, TrainingSet
 
 
 def class_tables(
@@ -66,6 +71,96 @@ def comparison_table(comparison: Comparison, a: str, b: str) -> "Table":
         table.add_row(title, shown_share(classes), shown_share(images))
     table.add_row("in A alone", f"{len(comparison.only_a):,}", "")
     table.add_row("in B alone", f"{len(comparison.only_b):,}", "")
+    return table
+
+
+def sets_table(sets: "Iterable[TrainingSet]") -> "Table":
+    """What each step of each training set dropped and left."""
+    from rich.table import Table
+
+    table = Table(title="training sets", title_justify="left", header_style="bold")
+    for name in ("protocol", "step"):
+        table.add_column(name)
+    for name in ("classes dropped", "images dropped", "classes left", "images left"):
+        table.add_column(name, justify="right")
+    for one in sets:
+        for step in one.steps:
+            numbers = (step.dropped_classes, step.dropped_images, step.classes, step.images)
+            table.add_row(one.protocol, step.name, *(f"{number:,}" for number in numbers))
+        table.add_section()
+    return table
+
+
+def judgement_tables(
+    reports: "Sequence[JudgeReport]", between: "Mapping[str, Agreement]"
+) -> "Iterable[RenderableType]":
+    """Precision by judge and stratum, and who agrees with whom."""
+    from rich.table import Table
+
+    table = Table(title="judgements", title_justify="left", header_style="bold")
+    for name in ("judge", "images", "show the landmark"):
+        table.add_column(name, overflow="fold")
+    for one in reports:
+        judge = _text(one.judge)
+        table.add_row(judge, f"judged ({one.unsure} cannot tell)", str(one.precision))
+        for name, share in one.by_stratum.items():
+            table.add_row("", name, str(share))
+        if one.estimate is not None and one.interval is not None:
+            low, high = (100 * end for end in one.interval)
+            table.add_row("", "all flagged, weighted", f"{100 * one.estimate:.1f}% [{low:.1f}, {high:.1f}]")
+        table.add_section()
+    yield table
+    kappas = Table(title="agreement (Cohen's kappa)", title_justify="left", header_style="bold")
+    for name in ("between", "kappa [95%]", "images", "equal"):
+        kappas.add_column(name, overflow="fold")
+    pairs = [(f"{one.judge} / detector", one.against_detector) for one in reports] + list(between.items())
+    for name, one in pairs:
+        kappa = "–" if one.kappa is None else f"{one.kappa:.2f} [{one.low:.2f}, {one.high:.2f}]"
+        equal = "–" if one.observed is None else f"{100 * one.observed:.1f}%"
+        kappas.add_row(_text(name), kappa, f"{one.n:,}", equal)
+    yield kappas
+
+
+def seed_tables(analysis: "SeedAnalysis") -> "Iterable[RenderableType]":
+    """Mean and sd by cell, differences, correlations, and the verdict in words."""
+    from rich.table import Table
+    from rich.text import Text
+
+    first, second = analysis.protocols
+    table = Table(title=f"seeds ({analysis.unit})", title_justify="left", header_style="bold")
+    table.add_column("cell")
+    for name in (first, second, "difference [95%]", "pooled sd", "in pooled sd"):
+        table.add_column(name, justify="right")
+    for one in analysis.cells:
+        spreads = [f"{each.mean:.2f} ± {each.sd:.2f} (n={each.n})" for each in (one.first, one.second)]
+        low, high = one.interval or (float("nan"), float("nan"))
+        relative = "–" if one.in_sd is None else f"{one.in_sd:+.2f}"
+        gap = f"{one.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+        table.add_row(_text(one.cell), *spreads, gap, f"{one.pooled_sd:.2f}", relative)
+    yield table
+    if analysis.correlations:
+        moves = Table(title="correlation across runs", title_justify="left", header_style="bold")
+        for name in ("cells", "r", "r within protocols", "runs"):
+            moves.add_column(name)
+        for one in analysis.correlations:
+            both = ["–" if r is None else f"{r:+.2f}" for r in (one.all_runs, one.within_protocols)]
+            moves.add_row(_text(f"{one.first}, {one.second}"), *both, str(one.n))
+        yield moves
+    yield Text(analysis.verdict)
+
+
+def uses_table(audited: "Iterable[AuditedUse]") -> "Table":
+    """For each system, which training uses saw flagged images."""
+    from rich.table import Table
+
+    table = Table(title="what training saw", title_justify="left", header_style="bold")
+    for name in ("system", "use", "images from"):
+        table.add_column(name, overflow="fold")
+    table.add_column("images", justify="right")
+    table.add_column("verdict")
+    for one in audited:
+        images = "–" if one.images is None else f"{one.images:,}"
+        table.add_row(_text(one.system), one.use, _text(one.origin), images, one.verdict)
     return table
 
 

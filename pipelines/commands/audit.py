@@ -100,6 +100,93 @@ def compare(
         _print(comparison_table(result, a.name, b.name))
 
 
+@app.command("sets")
+def sets(
+    images: Annotated[Path, typer.Option("--images", help="train_clean.csv (landmark_id,images).")],
+    exclude: Annotated[Path, typer.Option("--exclude", help="leak_class_ids.json, or any list of ids.")],
+    minimum: Annotated[int, typer.Option("--minimum", min=1, help="Images a class must have.")] = 3,
+    stance: Stance = "inclusive",
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder for standard.json and decon.json (class ids).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make the training sets `standard` and `decon`, with what each step drops; the counts close.
+
+    Example: `cairn audit sets --images train_clean.csv --exclude leak_class_ids.json --minimum 3`
+    """
+    from cairn.contamination import training_sets
+    from cairn.contamination.exclusion_lists import read_exclusion_list
+    from cairn.contamination.show import sets_table
+    from cairn.contamination.training_classes import read_training_images
+
+    _check_stance(stance)
+    training = read_training_images(images)
+    flagged = read_exclusion_list(exclude, stance)
+    standard, decon = training_sets.standard_and_decon(training, flagged, minimum)
+    closing = training_sets.reconcile(training, standard, decon, flagged)
+    if output is not None:
+        for one in (standard, decon):
+            training_sets.write_training_set(output / f"{one.protocol}.json", one)
+    if as_json:
+        value = {one.protocol: one.as_json() for one in (standard, decon)}
+        _print_json(value | {"closes": closing.closes, "reconciliation": str(closing)})
+        return
+    _print(sets_table([standard, decon]), str(closing))
+
+
+@app.command("judgements")
+def judgements(
+    sample: Annotated[Path, typer.Argument(help="The sample the judging page was made from (sample.json).")],
+    verdicts: Annotated[list[Path], typer.Argument(help="Files that the page saved, one per judge.")],
+    as_json: Json = False,
+) -> None:
+    """Read judges' verdicts back: precision with its interval, kappa with the detector and between judges.
+
+    Example: `cairn audit judgements sample.json verdicts-ann.json verdicts-bob.json`
+    """
+    from cairn.contamination import sampling
+    from cairn.contamination.show import judgement_tables
+
+    drawn = sampling.read_sample(sample)
+    judges = [sampling.read_judgements(path, drawn) for path in verdicts]
+    sampling.unique_judges(judges)
+    reports = [sampling.report_judgements(drawn, one) for one in judges]
+    between = sampling.agreement_of_judges(judges)
+    if as_json:
+        _print_json(
+            {
+                "judges": [one.as_json() for one in reports],
+                "kappa_between_judges": {name: one.as_json() for name, one in between.items()},
+            }
+        )
+    else:
+        _print(*judgement_tables(reports, between))
+
+
+@app.command("seeds")
+def seeds(
+    runs: Annotated[Path, typer.Argument(help="CSV protocol,seed,cell,value; a cell is benchmark/slice.")],
+    selected_on: Annotated[
+        str | None, typer.Option("--selected-on", help="The cell that epochs were chosen by.")
+    ] = None,
+    unit: Annotated[str, typer.Option("--unit", help="What the values are given in.")] = "mAP points",
+    as_json: Json = False,
+) -> None:
+    """Compare two training protocols over seeds: is the difference larger than what the seed moves?
+
+    Example: `cairn audit seeds runs.csv --selected-on roxford5k/medium`
+    """
+    from cairn.contamination.seeds import analyse_seeds, read_runs
+    from cairn.contamination.show import seed_tables
+
+    analysis = analyse_seeds(read_runs(runs), unit=unit, selected_on=selected_on)
+    if as_json:
+        _print_json(analysis.as_json())
+    else:
+        _print(*seed_tables(analysis))
+
+
 def _check_stance(stance: str) -> None:
     from cairn.contamination.classes import STANCES
     from cairn.errors import UsageError

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cairn.contamination.sampling import Sample, SampleItem, write_sample
 from cairn.errors import InputError, UsageError
 from pipelines.commands.audit import app
 
@@ -77,6 +78,59 @@ def test_compare(folder: Path) -> None:
     assert "3 / 6 = 50.0%" in shown and "1 / 3 = 33.3%" in shown
 
 
+def test_sets_close_and_are_written(folder: Path) -> None:
+    (folder / "ids.txt").write_text("7\n4\n", "utf-8")
+    arguments = ("sets", "--images", "clean.csv", "--exclude", "ids.txt", "--minimum", "2")
+    answer = json.loads(call(*arguments, "--json", "--output", "sets").stdout)
+    assert answer["closes"] and answer["standard"]["class_ids"] == [7, 9]
+    assert json.loads((folder / "sets/decon.json").read_text("utf-8"))["class_ids"] == [9]
+    shown = call(*arguments).stdout
+    assert (
+        "2 classes with 4 images are flagged = 1 with 1 that have too few images anyway + 1 with 3" in shown
+    )
+    (folder / "ids.txt").write_text("7\n5\n", "utf-8")
+    assert "1 excluded classes are not in it, such as 5" in str(call(*arguments).exception)
+
+
+def test_judgements_are_read_back(folder: Path) -> None:
+    items = tuple(
+        SampleItem(f"{k:04d}", f"i{k}", "q", 7, "unique:a", "unique, confirmed", k < 3) for k in range(1, 5)
+    )
+    drawn = Sample(items, {"unique, confirmed": 8}, 0)
+    write_sample(folder / "sample.json", drawn)
+    for judge, verdicts in (("ann", [1, 1, 2, 2]), ("bob", [1, 2, 2, 3])):
+        named = {one.item_id: verdict for one, verdict in zip(items, verdicts, strict=True)}
+        value = {"sample": drawn.digest, "judge": judge, "verdicts": named}
+        (folder / f"{judge}.json").write_text(json.dumps(value), "utf-8")
+    shown = call("judgements", "sample.json", "ann.json", "bob.json")
+    assert (
+        "2 / 4 = 50.0%" in shown.stdout and "ann / detector" in shown.stdout and "ann / bob" in shown.stdout
+    )
+    answer = json.loads(call("judgements", "sample.json", "ann.json", "bob.json", "--json").stdout)
+    assert answer["judges"][0]["kappa_with_detector"]["kappa"] == 1
+    twice = call("judgements", "sample.json", "ann.json", "ann.json")
+    assert "two files of judgements are by 'ann'" in str(twice.exception)
+
+
+def test_seeds(folder: Path) -> None:
+    rows = ["protocol,seed,cell,value"]
+    for protocol, values in (("standard", (76.0, 77.0, 75.5)), ("decon", (76.2, 76.4, 76.6))):
+        for seed, value in enumerate(values):
+            rows += [
+                f"{protocol},{seed},roxford5k/medium,{value}",
+                f"{protocol},{seed},rparis6k/medium,{170 - value}",
+            ]
+    (folder / "runs.csv").write_text("\n".join(rows) + "\n", "utf-8")
+    shown = call("seeds", "runs.csv", "--selected-on", "roxford5k/medium")
+    assert "76.17 ± 0.76 (n=3)" in shown.stdout and "No 95% interval excludes 0" in shown.stdout
+    assert "r = -1.00" in shown.stdout
+    assert json.loads(call("seeds", "runs.csv", "--json").stdout)["protocols"] == ["standard", "decon"]
+    (folder / "runs.csv").write_text("\n".join([*rows, rows[1]]) + "\n", "utf-8")
+    assert "runs.csv:14: roxford5k/medium of standard, seed 0 is given twice" in str(
+        call("seeds", "runs.csv").exception
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -92,7 +146,7 @@ def test_mistakes_are_one_line(folder: Path, arguments, error, message) -> None:
 
 
 def test_help_names_an_example_and_imports_little() -> None:
-    for command in ("classes", "compare"):
+    for command in ("classes", "compare", "sets", "judgements", "seeds"):
         assert "Example" in call(command, "--help").stdout
     code = (
         "import sys, pipelines.commands.audit; sys.exit('numpy' in sys.modules or 'pydantic' in sys.modules)"
