@@ -79,7 +79,7 @@ def _labelled(table: Any, stage: str) -> Any:
     import pyarrow as pa
 
     return table.add_column(
-        0, pa.field("stage", pa.string(), nullable=False), pa.array([stage] * table.num_rows)
+        0, pa.field("stage", pa.string(), nullable=False), pa.array([stage] * table.num_rows, pa.string())
     )
 
 
