@@ -92,15 +92,16 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     evidence = _lump_evidence(values)
     widths = np.gradient(SHAPES)
     mean, spread, share = -0.05, 0.1, 0.02
-    current = likelihood
+    current, scale_current = likelihood, scale
     chosen = np.zeros(len(values), np.int64)
     for _ in range(2):
         mean, spread = _shape_prior(_flatten(current), SHAPES, widths, usable, mean, spread)
         prior = np.log(widths) - 0.5 * ((SHAPES - mean) / spread) ** 2
         prior -= np.log(np.exp(prior).sum())
-        current, chosen, probability = _set_lumps_aside(
+        chosen, probability = _choose_lumps(
             values, SHAPES, scale, likelihood, prior, evidence + _lump_prior(share), _LUMPS
         )
+        current, scale_current = _without_lumps(values, chosen, likelihood, scale)
         share = float(np.clip(probability[usable].mean() if usable.any() else 0.0, 1e-3, 0.5))
     mean, spread = _shape_prior(_flatten(current), SHAPES, widths, usable, mean, spread)
     prior = np.log(widths) - 0.5 * ((SHAPES - mean) / spread) ** 2
@@ -109,7 +110,7 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     weight /= weight.sum(axis=(1, 2), keepdims=True)
     skip, size = _LUMPS[np.where(usable, chosen, 0)].T
     return TailPosterior(
-        threshold, k, usable, weight, scale, values[:, 0].copy(), skip, size, mean, spread, share
+        threshold, k, usable, weight, scale_current, values[:, 0].copy(), skip, size, mean, spread, share
     )
 
 
@@ -226,6 +227,19 @@ def _lump_evidence(values: np.ndarray) -> np.ndarray:
     return out
 
 
+def _without_lumps(
+    values: np.ndarray, chosen: np.ndarray, likelihood: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Grids in which rows with a lump are fitted to their other exceedances alone."""
+    likelihood, scale = likelihood.copy(), scale.copy()
+    for number in np.unique(chosen[chosen > 0]):
+        rows = np.flatnonzero(chosen == number)
+        skip, size = _LUMPS[number]
+        rest = np.delete(values[rows], np.s_[skip : skip + size], axis=1)
+        likelihood[rows], scale[rows] = _grid(np.ascontiguousarray(rest), SHAPES, _STEPS)
+    return likelihood, scale
+
+
 def _flatten(likelihood: np.ndarray) -> np.ndarray:
     """Marginal likelihood of each shape [rows, G], largest 1, from the log-likelihood grid [rows, G, Z]."""
     return np.exp(likelihood - likelihood.max(axis=(1, 2), keepdims=True)).sum(axis=2)
@@ -301,10 +315,9 @@ def _log_likelihood(z, top, xi, s):
 
 
 @compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
-def _set_lumps_aside(values, shapes, scale, likelihood, prior, evidence, lumps):
-    """Each row's most probable lump, the log-likelihood grid without it, and the probability of any lump."""
+def _choose_lumps(values, shapes, scale, likelihood, prior, evidence, lumps):
+    """Each row's most probable lump (0: none) and the probability of any lump."""
     rows, k = values.shape
-    out = likelihood.copy()
     chosen = np.zeros(rows, np.int64)
     probability = np.zeros(rows)
     depth = min(_DEEPEST, k)
@@ -324,6 +337,8 @@ def _set_lumps_aside(values, shapes, scale, likelihood, prior, evidence, lumps):
                         continue
                     _running(values[row], mean, shapes[g], scale[row, g, q] / mean, depth, running)
                     for a in range(len(lumps)):
+                        if evidence[row, a] < -1e290:  # too many items for this k
+                            continue
                         gone = running[lumps[a, 0] + lumps[a, 1]] - running[lumps[a, 0]]
                         value = base - best - gone + evidence[row, a] + prior[g]
                         if value > -60:
@@ -335,15 +350,8 @@ def _set_lumps_aside(values, shapes, scale, likelihood, prior, evidence, lumps):
             continue
         probability[row] = 1 - total[0] / everything
         if probability[row] > 0.5:
-            pick = 1 + np.argmax(total[1:])
-            chosen[row] = pick
-            for g in range(len(shapes)):
-                for q in range(scale.shape[2]):
-                    if likelihood[row, g, q] < best - 200:
-                        continue
-                    _running(values[row], mean, shapes[g], scale[row, g, q] / mean, depth, running)
-                    out[row, g, q] -= running[lumps[pick, 0] + lumps[pick, 1]] - running[lumps[pick, 0]]
-    return out, chosen, probability
+            chosen[row] = 1 + np.argmax(total[1:])
+    return chosen, probability
 
 
 @compiled(fastmath=FAST_SUMS, nogil=True)
