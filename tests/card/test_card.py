@@ -148,7 +148,9 @@ claims:
     query: >-
       SELECT label, slice, percent - best_percent AS difference, percent > best_percent AS holds FROM standing
       WHERE benchmark = '{benchmark}' AND slice = 'hard' AND stage <> 'global'
-    sentence: "{{label}} exceeds the best published {{slice}} number on {benchmark} by {{difference:size}} ({{difference:signed}})"
+    sentence: >-
+      {{label}} exceeds the best published {{slice}} number on {benchmark} by {{difference:size}}
+      ({{difference:signed}})
 """
 
 
