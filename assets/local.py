@@ -13,19 +13,20 @@ from assets.step import Job, step
 )
 def local(job: Job) -> None:
     """Local features of the queries and the shortlisted images only: those of a whole large gallery would not fit."""
-    from cairn.cache import Cache
-    from cairn.systems import extract_local
-
     from cairn.benchmarks.structure import read_ground_truth
+    from cairn.cache import Cache
     from cairn.images.manifest import read_manifest
+    from cairn.systems.local import extract_local
 
     extract_local(
         job.inputs["ranking"],
         read_manifest(job.inputs["manifest"] / "manifest.parquet"),
         read_ground_truth(job.inputs["manifest"] / "queries"),
         job.root,
-        job.parameters,
+        job.parameters["encoder"],
+        job.parameters["settings"],
+        job.parameters["rerank"],
         job.output,
         cache=Cache.of(job.root),
-        code=job.features,
+        features_code=job.features,
     )

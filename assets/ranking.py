@@ -15,10 +15,9 @@ def ranking(job: Job) -> None:
 
     Ties: score, then manifest row. The index's recall against the exact search stands beside it.
     """
-    from cairn.systems import search
-
     from cairn.benchmarks.structure import read_ground_truth
     from cairn.images.manifest import read_manifest
+    from cairn.systems.ranking import search
 
     search(
         job.inputs["descriptors"],

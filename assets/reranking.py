@@ -13,10 +13,9 @@ from assets.step import Job, step
 )
 def reranking(job: Job) -> None:
     """The shortlist re-ranked by the system's second stage, with the evidence per pair (inliers, scores)."""
-    from cairn.systems import rerank
-
     from cairn.benchmarks.structure import read_ground_truth
     from cairn.images.manifest import read_manifest
+    from cairn.systems.reranking import rerank
 
     rerank(
         job.inputs["ranking"],

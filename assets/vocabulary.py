@@ -14,9 +14,8 @@ from assets.step import Job, step
 def vocabulary(job: Job) -> None:
     """What the encoder learns from the training images (visual words, PCA); systems that learn nothing say so."""
     from cairn.cache import Cache
-    from cairn.systems import learn_vocabulary
-
     from cairn.images.manifest import read_manifest
+    from cairn.systems.vocabulary import learn_vocabulary
 
     learn_vocabulary(
         read_manifest(job.inputs["training"] / "training.parquet"),
@@ -25,5 +24,5 @@ def vocabulary(job: Job) -> None:
         job.parameters["learning"],
         job.output,
         cache=Cache.of(job.root),
-        code=job.features,
+        features_code=job.features,
     )

@@ -1,15 +1,15 @@
 """`params.yaml`: which benchmarks, systems and runs there are, validated so that an error names the key."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from cairn.errors import ParameterError
+from cairn.validation import hint, shown, validated
 
 IDENTIFIER = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SECTIONS = ("benchmarks", "systems", "runs")
@@ -93,11 +93,11 @@ def load_parameters(path: Path) -> Parameters:
     for section in SECTIONS:
         entries = raw.get(section) or {}
         if not isinstance(entries, dict):
-            raise ParameterError(f"{path.name}: {section} must map names to settings, not {_shown(entries)}")
+            raise ParameterError(f"{path.name}: {section} must map names to settings, not {shown(entries)}")
         for name, entry in entries.items():
             identifier(name, f"{path.name}: {section}")
             if not isinstance(entry, dict):
-                raise ParameterError(f"{path.name}: {section}.{name} must be a mapping, not {_shown(entry)}")
+                raise ParameterError(f"{path.name}: {section}.{name} must be a mapping, not {shown(entry)}")
         sections[section] = entries
     file = path.name
     benchmarks = {name: _benchmark(name, entry, file) for name, entry in sections["benchmarks"].items()}
@@ -127,37 +127,9 @@ def identifier(name: str, where: str) -> str:
     return name
 
 
-def validate(model: type[BaseModel], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`values` checked by a pydantic model, defaults filled in, as plain JSON types.
-
-    Raises `ParameterError` that names the dotted key below `where` and what is allowed there.
-    """
-    try:
-        return model.model_validate(dict(values)).model_dump(mode="json")
-    except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(str(part) for part in first["loc"])
-        key = f"{where}.{location}" if location else where
-        if first["type"] == "extra_forbidden":
-            allowed = _fields_at(model, first["loc"][:-1])
-            raise ParameterError(
-                f"{key} is not a known key{_hint(str(first['loc'][-1]), allowed)}; allowed: {', '.join(allowed)}"
-            ) from None
-        if first["type"] == "missing":
-            raise ParameterError(f"{key} is missing; it has no default") from None
-        raise ParameterError(f"{key} = {_shown(first['input'])}: {first['msg']}") from None
-
-
-def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
-    for part in location:
-        field = model.model_fields.get(str(part))
-        annotation = field.annotation if field else None
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        nested = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-        if not nested:
-            return []
-        model = nested[0]
-    return list(model.model_fields)
+def validate(model: type[BaseModel], values: Any, where: str) -> dict[str, Any]:
+    """`values` checked by a pydantic model, defaults filled in, as plain JSON types."""
+    return validated(model, values, where).model_dump(mode="json")
 
 
 def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
@@ -181,7 +153,7 @@ def check_metric(metric: Any, where: str) -> None:
     from cairn.metrics.evaluate import parse_protocol
 
     if not isinstance(metric, str):
-        raise ParameterError(f"{where} = {_shown(metric)}: the name of a metric is expected")
+        raise ParameterError(f"{where} = {shown(metric)}: the name of a metric is expected")
     try:
         parse_protocol(metric)
     except ParameterError as error:
@@ -204,12 +176,12 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         settings = validate(module.Parameters, own, where)
     except ParameterError as error:
         raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
-    rerank = validate(RerankParameters, _mapping(entry, "rerank", where), f"{where}.rerank")
+    rerank = validate(RerankParameters, entry.get("rerank", {}), f"{where}.rerank")
     return {
         "encoder": encoder,
         "settings": settings,
         "learning": {key: settings[key] for key in module.LEARNING_KEYS},
-        "search": validate(SearchParameters, _mapping(entry, "search", where), f"{where}.search"),
+        "search": validate(SearchParameters, entry.get("search", {}), f"{where}.search"),
         "rerank": rerank,
     }
 
@@ -230,14 +202,7 @@ def _required(entry: Mapping[str, Any], key: str, where: str) -> str:
         raise ParameterError(f"{where}.{key} is missing; it has no default")
     value = entry[key]
     if not isinstance(value, str):
-        raise ParameterError(f"{where}.{key} = {_shown(value)}: text is expected")
-    return value
-
-
-def _mapping(entry: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    value = entry.get(key, {})
-    if not isinstance(value, Mapping):
-        raise ParameterError(f"{where}.{key} = {_shown(value)}: a mapping is expected")
+        raise ParameterError(f"{where}.{key} = {shown(value)}: text is expected")
     return value
 
 
@@ -245,21 +210,14 @@ def _only(entry: Mapping[str, Any], allowed: tuple[str, ...], file: str, prefix:
     for key in entry:
         if key not in allowed:
             raise ParameterError(
-                f"{file}: {prefix}{key} is not a known key{_hint(key, allowed)}; allowed: {', '.join(allowed)}"
+                f"{file}: {prefix}{key} is not a known key{hint(key, allowed)}; allowed: {', '.join(allowed)}"
             )
 
 
 def _one_of(value: str, allowed: Mapping[str, Any], where: str, kind: str) -> None:
     if value not in allowed:
         names = ", ".join(allowed) or "none yet"
-        raise ParameterError(
-            f"{where} = {value!r}: no such {kind}{_hint(value, allowed)}; there are: {names}"
-        )
-
-
-def _hint(word: str, allowed: Any) -> str:
-    close = difflib.get_close_matches(word, list(allowed), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+        raise ParameterError(f"{where} = {value!r}: no such {kind}{hint(value, allowed)}; there are: {names}")
 
 
 def _with_common(message: str, common: tuple[str, ...]) -> str:
@@ -269,8 +227,3 @@ def _with_common(message: str, common: tuple[str, ...]) -> str:
         if " is not a known key" in message
         else message
     )
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"

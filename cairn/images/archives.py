@@ -294,7 +294,7 @@ def _list_zip(path: Path) -> Iterator[Member]:
                 raise SourceError(
                     f"{path}: member {name} would grow {size / max(entry.compress_size, 1):.0f} times"
                 )
-            stream.seek(entry.header_offset)
+            stream.seek(min(max(entry.header_offset, 0), end))
             header = stream.read(30)
             if len(header) < 30 or header[:4] != b"PK\x03\x04":
                 raise SourceError(f"{path}: member {name} has no local header; the archive is damaged")

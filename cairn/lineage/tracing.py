@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cairn.lineage.blessings import blessing_notes
 from cairn.lineage.graph import Code, Graph, load_graph, load_numbers
 from cairn.lineage.lock import Recorded
 from cairn.lineage.revision import Revision, read_revision
@@ -169,7 +170,7 @@ def _artifact(graph: Graph, path: str) -> Artifact:
         code=graph.code(stage),
         inputs=tuple(inputs),
         sources=sources_of(graph, stage, path),
-        notes=_own_notes(graph.root, path),
+        notes=(*_own_notes(graph.root, path), *blessing_notes(graph.root, stage.name, recorded.md5)),
     )
 
 

@@ -1,19 +1,27 @@
 """Scores a ranking against a benchmark's ground truth, with per-query values and intervals over queries."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
-from cairn.errors import InputError, ParameterError
-from cairn.metrics import micro_ap, ranked, revisitop
-from cairn.metrics.interval import draw_counts, mean_interval, percentiles
+from cairn.errors import ParameterError
+from cairn.metrics import ranked, revisitop
+from cairn.metrics.interval import mean_interval
 from cairn.metrics.judged import RankedRows, ranked_rows
-from cairn.metrics.ragged import Bools, Floats
-from cairn.metrics.result import PerQuery, Row, ScoredRun, existing, mean_row
+from cairn.metrics.protocols import (
+    BENCHMARKS,
+    POOLED,
+    pooled,
+    positives_without_junk,
+    score_disc21,
+    sliced,
+)
+from cairn.metrics.ragged import Floats
+from cairn.metrics.result import PerQuery, Row, ScoredRun, mean_row
 
 Values = Callable[[Any, Any, Any, int], Floats]
 
@@ -29,14 +37,11 @@ AT_K: dict[str, Values] = {
 """Metrics with a depth k: `name@k` in parameters."""
 WHOLE = ("map", "ndcg", "mrr")
 """Metrics of the whole ranking: `name` in parameters."""
-POOLED = ("micro-ap", "recall@p90", "threshold@p90")
-"""Metrics over the predictions of all queries at once."""
-POSITIVES = ("positive", "easy", "hard")
 
 
 def known_protocols() -> tuple[str, ...]:
     """What a benchmark's `metrics` may name; K stands for a depth of at least 1."""
-    return ("revisitop", *WHOLE, "map-trapezoid", *(f"{name}@K" for name in AT_K), *POOLED)
+    return (*BENCHMARKS, "disc21", *WHOLE, "map-trapezoid", *(f"{name}@K" for name in AT_K), *POOLED)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def parse_protocol(protocol: str | Sequence[str]) -> tuple[Metric, ...]:
 
 def _parse(name: str) -> Metric:
     lower = name.strip().lower().replace("_", "-")
-    if lower in ("revisitop", "map-trapezoid", *WHOLE, *POOLED):
+    if lower in (*BENCHMARKS, "disc21", "map-trapezoid", *WHOLE, *POOLED):
         return Metric(lower, lower)
     family, _, depth = lower.partition("@")
     if family in AT_K and depth.isascii() and depth.isdigit() and 1 <= int(depth) <= 10**9:
@@ -81,7 +86,7 @@ def score_ranking(
     The ranking holds each query's first `top` rows (found from the rows where None) and every judged image
     with its exact rank in a gallery of `gallery_size` images. Values are fractions in 0-1 with 95% bootstrap
     intervals over queries, drawn from `seed`. Slices: `easy`, `medium`, `hard` under `revisitop` (`all` where
-    the ground truth has one grade of positives); `all`, each split and each `attribute:value` otherwise.
+    the ground truth has one grade of positives); `all`, each split and each `attribute-value` otherwise.
 
     The pooled metrics score each query's first `top` rows, at most 500,000 predictions in all (those that
     score best), junk taken out. Raises ParameterError for an unknown metric, ArtifactError for a ranking that
@@ -90,36 +95,20 @@ def score_ranking(
     metrics = parse_protocol(protocol)
     rows = ranked_rows(ranking, ground_truth, gallery_size, top, where)
     per_query: list[PerQuery] = []
-    pooled: list[Row] = []
+    pooled_rows: list[Row] = []
     for metric in metrics:
-        if metric.family == "revisitop":
-            per_query.extend(_revisitop(rows))
+        if metric.family in BENCHMARKS:
+            per_query.extend(BENCHMARKS[metric.family](rows, ground_truth))
+        elif metric.family == "disc21":
+            pooled_rows.extend(score_disc21(rows, ground_truth, seed))
         elif metric.family in POOLED:
-            pooled.extend(_pooled(rows, ground_truth, metric.family, seed))
+            pooled_rows.extend(pooled(rows, ground_truth, metric.family, seed))
         else:
-            values = _values(rows, metric)
-            per_query.extend(_sliced(values, metric.name, rows.query_ids, ground_truth))
+            per_query.extend(sliced(_values(rows, metric), metric.name, rows.query_ids, ground_truth))
     per_query = _distinct(per_query)
     means = [mean_row(each, *mean_interval(each.values, seed)) for each in per_query]
     name = ",".join(metric.name for metric in metrics)
-    return ScoredRun(name, (*means, *pooled), tuple(per_query))
-
-
-def _revisitop(rows: RankedRows) -> Iterator[PerQuery]:
-    graded = bool(rows.n_with("easy", "hard").sum())
-    if graded and rows.n_with("positive").sum():
-        raise InputError(
-            "the ground truth mixes the grade positive with easy and hard; "
-            "the protocol revisitop needs one kind or the other"
-        )
-    setups = revisitop.SETUPS if graded else {"all": (("positive",), ("junk",))}
-    for setup, (positives, junk) in setups.items():
-        scores = revisitop.score_setup(
-            rows.query, rows.rank, rows.has(*positives), rows.has(*junk), rows.n_with(*positives)
-        )
-        yield PerQuery(setup, "map", rows.query_ids, scores.average_precision)
-        for column, kappa in enumerate(revisitop.KAPPAS):
-            yield PerQuery(setup, f"mp@{kappa}", rows.query_ids, scores.precision_at[:, column])
+    return ScoredRun(name, (*means, *_distinct_rows(means, pooled_rows)), tuple(per_query))
 
 
 def _distinct(per_query: list[PerQuery]) -> list[PerQuery]:
@@ -135,60 +124,21 @@ def _distinct(per_query: list[PerQuery]) -> list[PerQuery]:
     return list(kept.values())
 
 
+def _distinct_rows(means: list[Row], pooled_rows: list[Row]) -> list[Row]:
+    """Pooled rows once each; `disc21` has a recall@k of its own, over pairs and with ties."""
+    kept: dict[tuple[str, str], Row] = {(row.slice, row.metric): row for row in means}
+    taken = len(kept)
+    for row in pooled_rows:
+        if kept.setdefault((row.slice, row.metric), row) != row:
+            raise ParameterError(
+                f"disc21 and {row.metric} both give a number {row.slice}/{row.metric}, by different "
+                "definitions (over true pairs and over queries); name one of them"
+            )
+    return list(kept.values())[taken:]
+
+
 def _values(rows: RankedRows, metric: Metric) -> Floats:
-    owner, position = revisitop.positions_without_junk(
-        rows.query, rows.rank, rows.has(*POSITIVES), rows.has("junk")
-    )
-    n_positives = rows.n_with(*POSITIVES)
+    owner, position, n_positives = positives_without_junk(rows)
     if metric.family == "map-trapezoid":
         return revisitop.trapezoid_average_precision(owner, position, n_positives)
     return AT_K[metric.family](owner, position, n_positives, metric.k)  # type: ignore[arg-type]
-
-
-def _sliced(
-    values: Floats, metric: str, query_ids: tuple[str, ...], truth: GroundTruth
-) -> Iterator[PerQuery]:
-    for name, members in slices(truth):
-        chosen = tuple(query_ids[i] for i in np.flatnonzero(members))
-        yield PerQuery(name, metric, chosen, values[members])
-
-
-def slices(truth: GroundTruth) -> Iterator[tuple[str, Bools]]:
-    """`all`, every split (of two or more), every `attribute:value`; each with its queries as a mask."""
-    queries = truth.queries
-    yield "all", np.ones(len(queries), bool)
-    splits = [query.split for query in queries]
-    names = sorted({split for split in splits if split is not None})
-    if len(set(splits)) > 1:
-        for name in names:
-            yield name, np.array([split == name for split in splits], bool)
-    for attribute in truth.attribute_names():
-        values = [truth.attributes.get(query.query_id, {}).get(attribute) for query in queries]
-        for value in sorted({value for value in values if value is not None}):
-            yield f"{attribute}:{value}", np.array([each == value for each in values], bool)
-
-
-def _pooled(rows: RankedRows, truth: GroundTruth, family: str, seed: int) -> Iterator[Row]:
-    shown = (rows.rank < rows.top) & ~rows.has("junk")
-    for name, members in slices(truth):
-        kept = np.flatnonzero(shown & members[rows.query])
-        if len(kept) > micro_ap.LIMIT:
-            kept = np.sort(kept[np.argsort(-rows.score[kept], kind="stable")[: micro_ap.LIMIT]])
-        score, correct = rows.score[kept], rows.has(*POSITIVES)[kept]
-        order = np.lexsort((correct, -score))
-        points = micro_ap.true_points(score, correct)
-        existing_pairs = np.where(members, rows.n_with(*POSITIVES), 0)[members]
-        total = int(existing_pairs.sum())
-        renumbered = (np.cumsum(members) - 1)[rows.query[kept]][order]
-        n_queries = int(members.sum())
-        low = high = None
-        recall, threshold = micro_ap.recall_at_precision(points, score, total)
-        if family == "threshold@p90":
-            value = threshold
-        else:
-            value = recall if family == "recall@p90" else micro_ap.micro_average_precision(points, total)
-            if n_queries > 1 and total:
-                drawn = draw_counts(n_queries, seed)
-                averages, recalls = micro_ap.resampled(points, renumbered, existing_pairs, drawn)
-                low, high = percentiles(recalls if family == "recall@p90" else averages)
-        yield Row(name, family, existing(value), n_queries, low, high)

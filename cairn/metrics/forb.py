@@ -13,6 +13,8 @@ Datasets and Benchmarks; official code `FORB/metric_helper/metrics.py`, `get_map
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from cairn.metrics.ragged import (
     Floats,
     Ints,
     count_per_query,
+    first_of_own,
     place_within,
     sum_per_query,
 )
@@ -39,49 +42,91 @@ def thresholds(top_scores: NDArray[np.floating]) -> Floats:
     return np.append(ascending[np.array(places) - 1], NOTHING)
 
 
-def average_precision(query: Ints, correct: Bools, n_positives: Ints, k: int) -> Floats:
-    """AP@k, [queries]; `query` (ascending), `correct` [n] candidates in order; `n_positives` [queries]."""
-    gain = hit_gains(query, correct, n_positives, k)
-    silent = (n_positives == 0) & (count_per_query(query, len(n_positives)) == 0)
-    return sum_per_query(query, gain, len(n_positives)) + silent
+@dataclass(frozen=True)
+class ForbScores:
+    """Per-query values [queries] of one depth, fractions in 0-1."""
+
+    average_precision: Floats
+    threshold_average_precision: Floats | None  # None without thresholds
 
 
-def hit_gains(query: Ints, correct: Bools, n_positives: Ints, k: int) -> Floats:
-    """What every candidate adds to its query's AP@k, [n]."""
-    gain = np.zeros(len(query))
-    hits = np.flatnonzero(correct)
-    place = (hits - np.searchsorted(query, query[hits], side="left")) + 1
-    within = place <= k
-    hits, place = hits[within], place[within]
-    so_far = place_within(query[hits]) + 1
-    gain[hits] = so_far / place / np.maximum(n_positives[query[hits]], 1)
-    return gain
+def score(
+    query: Ints,
+    similarity: Floats,
+    correct: Bools,
+    n_positives: Ints,
+    levels: Floats | None,
+    ks: Sequence[int] = KS,
+) -> list[ForbScores]:
+    """AP@k and its mean over the thresholds `levels` [m], for each of `ks`.
 
-
-def threshold_average_precision(
-    query: Ints, score: Floats, correct: Bools, n_positives: Ints, levels: Floats, k: int
-) -> Floats:
-    """Mean of AP@k over the thresholds `levels` [m], each applied to the candidates' scores [n]: [queries].
-
+    `query` (ascending), `similarity`, `correct` [n]: the candidates in the order given; `n_positives` [queries].
     Where every query's scores descend, what a candidate adds does not depend on the threshold that admits it:
     one pass weighs it by the share of thresholds at or below its score. Otherwise each threshold is applied.
     """
-    n_queries = len(n_positives)
-    descending = np.all((np.diff(score) <= 0) | (np.diff(query) != 0))
-    if not descending:
-        total = np.zeros(n_queries)
-        for level in levels:
-            kept = score >= level
-            total += average_precision(query[kept], correct[kept], n_positives, k)
-        return total / len(levels)
-    gain = hit_gains(query, correct, n_positives, k)
-    hits = np.flatnonzero(gain)
-    admitted = np.searchsorted(np.sort(levels), score[hits], side="right")
-    total = sum_per_query(query[hits], gain[hits] * admitted, n_queries)
-    # A query without positives is right at the thresholds above its best score.
-    empty = n_positives == 0
-    best = np.full(n_queries, -np.inf)
-    first = np.flatnonzero(np.append(True, np.diff(query) != 0)[: len(query)])
-    best[query[first]] = score[first]
-    total[empty] = len(levels) - np.searchsorted(np.sort(levels), best[empty], side="right")
+    hits = correct_candidates(query, correct, n_positives)
+    plain = [average_precision(query, hits, n_positives, k) for k in ks]
+    if levels is None:
+        return [ForbScores(values, None) for values in plain]
+    if np.any((similarity[1:] > similarity[:-1]) & (query[1:] == query[:-1])):
+        cut = [_at_each_threshold(query, similarity, correct, n_positives, levels, k) for k in ks]
+    else:
+        cut = _at_all_thresholds(query, similarity, hits, n_positives, np.sort(levels), ks)
+    return [ForbScores(*values) for values in zip(plain, cut, strict=True)]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The correct candidates [hits]: index, query, place (from 1), and what each adds to its query's AP."""
+
+    index: Ints
+    query: Ints
+    place: Ints
+    gain: Floats
+
+
+def correct_candidates(query: Ints, correct: Bools, n_positives: Ints) -> Hits:
+    """What every correct candidate adds to AP@k for any k that reaches it."""
+    index = np.flatnonzero(correct)
+    owner = query[index]
+    place = index - first_of_own(query)[index] + 1
+    gain = (place_within(owner) + 1) / place / np.maximum(n_positives[owner], 1)
+    return Hits(index, owner, place, gain)
+
+
+def average_precision(query: Ints, hits: Hits, n_positives: Ints, k: int) -> Floats:
+    """AP@k, [queries]; a query without positives scores 1 where it has no candidate."""
+    within = hits.place <= k
+    values = sum_per_query(hits.query[within], hits.gain[within], len(n_positives))
+    if (n_positives == 0).any():
+        values += (n_positives == 0) & (count_per_query(query, len(n_positives)) == 0)
+    return values
+
+
+def _at_each_threshold(
+    query: Ints, similarity: Floats, correct: Bools, n_positives: Ints, levels: Floats, k: int
+) -> Floats:
+    total = np.zeros(len(n_positives))
+    for level in levels:
+        kept = similarity >= level
+        hits = correct_candidates(query[kept], correct[kept], n_positives)
+        total += average_precision(query[kept], hits, n_positives, k)
     return total / len(levels)
+
+
+def _at_all_thresholds(
+    query: Ints, similarity: Floats, hits: Hits, n_positives: Ints, levels: Floats, ks: Sequence[int]
+) -> list[Floats]:
+    weighted = hits.gain * np.searchsorted(levels, similarity[hits.index], side="right") / len(levels)
+    # A query without positives is right at the thresholds above its best score.
+    empty = np.flatnonzero(n_positives == 0)
+    best = np.full(len(n_positives), -np.inf)
+    first = np.flatnonzero(np.append(True, query[1:] != query[:-1])[: len(query)])
+    best[query[first]] = similarity[first]
+    silent = 1 - np.searchsorted(levels, best[empty], side="right") / len(levels)
+    values = []
+    for k in ks:
+        within = hits.place <= k
+        values.append(sum_per_query(hits.query[within], weighted[within], len(n_positives)))
+        values[-1][empty] = silent
+    return values

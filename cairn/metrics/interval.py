@@ -26,15 +26,25 @@ def mean_interval(values: Floats, seed: int) -> tuple[float | None, float | None
     counted = values[~np.isnan(values)]
     if len(counted) < 2:
         return None, None
-    means = draw_counts(len(counted), seed) @ counted / len(counted)
-    return percentiles(means)
+    return percentiles(resampled_sums(counted, seed) / len(counted))
 
 
-@functools.lru_cache(maxsize=8)
-def draw_counts(n: int, seed: int) -> NDArray[np.float32]:
-    """How often each of `n` queries is drawn in each resample: float32 [RESAMPLES, n], rows sum to n."""
+def resampled_sums(values: NDArray, seed: int) -> Floats:
+    """The sum of `values` [n] over the queries drawn in each resample, [RESAMPLES]."""
+    counts = draw_counts(len(values), seed)
+    step = max(1, BLOCK // len(values))
+    blocks = (counts[start : start + step].astype(np.float64) for start in range(0, RESAMPLES, step))
+    return np.concatenate([block @ values for block in blocks])
+
+
+@functools.lru_cache(maxsize=2)
+def draw_counts(n: int, seed: int) -> NDArray[np.uint8]:
+    """How often each of `n` queries is drawn in each resample: [RESAMPLES, n], rows sum to n.
+
+    One byte holds a count: that a query is drawn 256 times of n has a probability below 1e-500.
+    """
     generator = np.random.default_rng([seed, n])
-    counts = np.empty((RESAMPLES, n), np.float32)
+    counts = np.empty((RESAMPLES, n), np.uint8)
     step = max(1, BLOCK // n)
     for start in range(0, RESAMPLES, step):
         rows = min(step, RESAMPLES - start)

@@ -77,7 +77,7 @@ def resampled(
     points: TruePoints,
     query: NDArray[np.integer],
     n_positives: NDArray[np.integer],
-    counts: NDArray[np.floating],
+    counts: NDArray[np.uint8],
     least: float = PRECISION,
 ) -> tuple[Floats, Floats]:
     """micro-AP and recall at precision under resampled queries, [resamples] each.
@@ -88,12 +88,13 @@ def resampled(
     average = np.full(len(counts), np.nan)
     recall = np.full(len(counts), np.nan)
     for row, drawn in enumerate(counts):
+        drawn = drawn.astype(np.float64)
         existing = float(drawn @ n_positives)
         if not existing:
             continue
         average[row] = recall[row] = 0.0
         if len(points.place):
-            weight = drawn[query].astype(np.float64)
+            weight = drawn[query]
             seen = np.cumsum(weight)[points.place]
             true_weight = weight[points.place]
             true_seen = np.cumsum(true_weight)

@@ -14,13 +14,21 @@ Bools = NDArray[np.bool_]
 
 def place_within(query: NDArray[np.integer]) -> Ints:
     """Position of every entry inside its query, from 0; `query` [n] ascending."""
-    return np.arange(len(query), dtype=np.int64) - np.searchsorted(query, query, side="left")
+    return np.arange(len(query), dtype=np.int64) - first_of_own(query)
+
+
+def first_of_own(query: NDArray[np.integer]) -> Ints:
+    """Index of the first entry of the same query, for every entry [n]; `query` ascending."""
+    first = np.zeros(len(query), np.int64)
+    starts = np.flatnonzero(query[1:] != query[:-1]) + 1
+    first[starts] = starts
+    return np.maximum.accumulate(first, out=first)
 
 
 def cumulative_within(query: NDArray[np.integer], flags: Bools) -> Ints:
     """Number of `flags` [n] set inside the same query up to and including each entry."""
     total = np.concatenate([[0], np.cumsum(flags, dtype=np.int64)])
-    return total[1:] - total[np.searchsorted(query, query, side="left")]
+    return total[1:] - total[first_of_own(query)]
 
 
 def count_per_query(query: NDArray[np.integer], n_queries: int) -> Ints:

@@ -10,6 +10,9 @@ Definition (Radenović et al., "Revisiting Oxford and Paris", CVPR 2018; officia
   (j/p + (j+1)/(p+1)) / 2 / n, where j/p reads 1 at p = 0 and n counts all positives of the setup.
 - P@k divides by min(k, position of the last positive + 1), not by k.
 - A query without positives in a setup is left out of that setup's means (its values here are NaN).
+
+INSTRE (Iscen et al., "Efficient Diffusion on Region Manifolds", CVPR 2017) has the same AP with one setup: its
+positives, and whatever its ground truth marks as junk taken out.
 """
 
 from collections.abc import Sequence

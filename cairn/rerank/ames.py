@@ -44,7 +44,7 @@ class Binarization(nn.Module):
         self.W = nn.Parameter(torch.randn(local_dim, bits) / local_dim**0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.normalize(x, dim=-1) @ self.W
+        x = _unit(x).to(self.W.dtype) @ self.W
         return torch.erf(x / (2 * SIGMA) ** 0.5) if self.training else torch.sign(x)
 
 
@@ -101,7 +101,7 @@ class Ames(nn.Module):
 
     def project(self, local: Tensor) -> Tensor:
         """Tokens [..., model_dim] of local descriptors [..., local_dim] (any norm)."""
-        return self.remap_local(F.normalize(local, dim=-1))
+        return self.remap_local(_unit(local).to(self.mtc_token.dtype))
 
     def project_gallery(self, local: Tensor) -> Tensor:
         """Tokens of the gallery side; in evaluation of a full-precision network rounded to float16 and back.
@@ -309,3 +309,8 @@ def _keep_masks(
     if gallery_padding is not None and bool(gallery_padding.any()):
         gallery_keep = ~gallery_padding.bool()
     return query_keep, gallery_keep
+
+
+def _unit(x: Tensor) -> Tensor:
+    """L2-normalised in float32 at least: in float16 the guard against zero vectors (padding) would vanish."""
+    return F.normalize(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x, dim=-1)

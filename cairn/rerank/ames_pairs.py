@@ -49,6 +49,33 @@ class LocalSource(Protocol):
 
 
 @dataclass(frozen=True)
+class RootSource:
+    """A source of SIFT descriptors (8-bit integers) as RootSIFT, which is what they are to be compared as."""
+
+    source: LocalSource
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    @property
+    def dim(self) -> int:
+        return self.source.dim
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.source
+
+    def row_of(self, name: str) -> int:
+        return self.source.row_of(name)
+
+    def batch(self, names: Sequence[str], keypoints: int) -> tuple[np.ndarray, np.ndarray]:
+        from cairn.encoders.rootsift import root
+
+        descriptors, mask = self.source.batch(names, keypoints)
+        return root(descriptors.reshape(-1, self.dim)).reshape(descriptors.shape), mask
+
+
+@dataclass(frozen=True)
 class Shortlist:
     """The candidates of one query whose logits are wanted, in any order."""
 
@@ -102,7 +129,8 @@ def pair_logits(
     _check_sources(network, queries, gallery, shortlists)
     dtype = getattr(torch, options.dtype)
     network = copy.deepcopy(network).to(device=options.device, dtype=dtype).eval()
-    weights = state_digest(network)
+    # Heads and activation leave no trace in the weights.
+    weights = f"{network.shape} {state_digest(network)}"
     names = [_block_name(key, weights, options, shortlist) for shortlist in shortlists]
     found = [_read_block(scratch, name, s) for name, s in zip(names, shortlists, strict=True)]
     todo = [number for number, logits in enumerate(found) if logits is None]
@@ -155,8 +183,7 @@ def _gallery_tokens(
         for local, mask in track(
             _ahead(read, batches), "project gallery", total=len(batches), unit="batches"
         ):
-            projected = network.project_gallery(_to(local, options)).float().cpu().numpy()
-            tokens[start : start + len(local)] = projected
+            tokens[start : start + len(local)] = _project(network, _to(local, options))
             padding[start : start + len(local)] = mask
             start += len(local)
         try:
@@ -194,6 +221,20 @@ def _score_all(
             return network.match(query, None, tokens, padding).float().cpu().numpy()
 
     yield from _ahead(score, jobs(), threads if options.device == "cpu" else 1)
+
+
+def _project(network: Ames, local: Tensor) -> NDArray[np.float32]:
+    """Gallery tokens [n, T, width] of descriptors [n, T, dim], each image's the same in any company.
+
+    A matrix product's last bit can depend on how many rows it has, and what is left to do after an
+    interruption is another number of images: on the CPU they are projected one by one, on a GPU in batches
+    of one size.
+    """
+    if local.device.type == "cpu":
+        return np.stack([network.project_gallery(image).float().numpy() for image in local])
+    full = torch.zeros(READ_BATCH, *local.shape[1:], dtype=local.dtype, device=local.device)
+    full[: len(local)] = local
+    return network.project_gallery(full)[: len(local)].float().cpu().numpy()
 
 
 def checked_batch(
@@ -250,7 +291,8 @@ def _check_sources(
 def _ahead(function: Callable[[T], R], items: Iterable[T], threads: int = 1) -> Iterator[R]:
     """`map(function, items)` in order, by threads that work a few items ahead of the reader and no more."""
     source = iter(items)
-    with ThreadPoolExecutor(threads) as pool:
+    # A new thread would compute its first operation on all cores, in another order of summation.
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         running: deque[Future[R]] = deque(
             pool.submit(function, item) for item in itertools.islice(source, threads + AHEAD)
         )

@@ -30,6 +30,11 @@ def alpha_expanded(
     return (joined / np.linalg.norm(joined)).astype(np.float32)
 
 
+def expansion_slug(top: int, neighbours: int = 10, alpha: float = 3.0) -> str:
+    """The stage's name: `aqe-k400-n10-a3` re-ranks the top 400 with 10 neighbours and alpha 3."""
+    return f"aqe-k{top}-n{neighbours}-a{alpha:.6g}"
+
+
 def rerank_expanded(
     ranked: Sequence[RankedQuery],
     queries: NDArray[np.float32],

@@ -46,6 +46,11 @@ def reciprocal_distances(
     return (1 - mix) * jaccard + mix * first[0, 1:]
 
 
+def reciprocal_slug(top: int, k1: int = 20, k2: int = 6, mix: float = 0.3) -> str:
+    """The stage's name: `kr-k400-n20-m6-l0.3` re-ranks the top 400 with k1 = 20, k2 = 6 and mix 0.3."""
+    return f"kr-k{top}-n{k1}-m{k2}-l{mix:.6g}"
+
+
 def rerank_reciprocal(
     ranked: Sequence[RankedQuery],
     queries: NDArray[np.float32],

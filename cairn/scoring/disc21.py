@@ -8,7 +8,7 @@ from cairn.errors import InputError
 from cairn.metrics import micro_ap
 from cairn.metrics.ragged import Floats, Ints, divide
 from cairn.metrics.result import PerQuery, Row, ScoredRun, existing
-from cairn.scoring.files import encode, first_repeat, number_column, read_table
+from cairn.scoring.files import encode, first_repeat, number_column, read_table, unfinished
 
 
 def read_truth(path: Path) -> tuple[list[str], dict[tuple[str, str], int], bool]:
@@ -76,6 +76,20 @@ def score(predictions: Path, ground_truth: Path) -> ScoredRun:
     """micro-AP, recall at precision 90 with its threshold, and recall at ranks 1 and 10, over all queries."""
     queries, pairs, all_listed = read_truth(ground_truth)
     query, value, pair = read_predictions(predictions, queries, pairs, all_listed)
+    warnings = unfinished(predictions, ground_truth)
+    return score_matches("disc21", queries, pairs, query, value, pair, warnings)
+
+
+def score_matches(
+    protocol: str,
+    queries: list[str],
+    pairs: dict[tuple[str, str], int],
+    query: Ints,
+    value: Floats,
+    pair: Ints,
+    warnings: list[str],
+) -> ScoredRun:
+    """The numbers of predictions given as query number, score and number of the true pair (-1: false), [n]."""
     correct = pair >= 0
     points = micro_ap.true_points(value, correct)
     recall, threshold = micro_ap.recall_at_precision(points, value, len(pairs))
@@ -83,23 +97,25 @@ def score(predictions: Path, ground_truth: Path) -> ScoredRun:
     ranks = micro_ap.pessimistic_ranks(query, value, found)
     numbers = {name: number for number, name in enumerate(queries)}
     of_query = np.bincount([numbers[name] for name, _ in pairs], minlength=len(queries))
-    per_query, rows = [], []
+    n_queries = max(len(queries), int(query.max(initial=-1)) + 1)
+    per_query = []
+    rows = [
+        Row("all", metric, existing(number), n_queries)
+        for metric, number in {
+            "micro-ap": micro_ap.micro_average_precision(points, len(pairs)),
+            "recall@p90": recall,
+            "threshold@p90": threshold,
+        }.items()
+    ]
     for k in (1, 10):
         hits = np.bincount(query[found[ranks < k]], minlength=len(queries))[: len(queries)]
         per_query.append(PerQuery("all", f"recall@{k}", tuple(queries), divide(hits, of_query)))
         pooled = float(hits.sum() / len(pairs)) if pairs else None
         rows.append(Row("all", f"recall@{k}", pooled, int((of_query > 0).sum())))
-    n_queries = max(len(queries), int(query.max(initial=-1)) + 1)
-    pooled = {
-        "micro-ap": micro_ap.micro_average_precision(points, len(pairs)),
-        "recall@p90": recall,
-        "threshold@p90": threshold,
-    }
-    rows = [*(Row("all", name, existing(v), n_queries) for name, v in pooled.items()), *rows]
-    warnings = []
     if n_queries > len(queries):
-        warnings.append(
+        warnings = [
+            *warnings,
             f"{n_queries - len(queries):,} queries with predictions are not in the ground truth, which lists "
-            "no distractor query: all their predictions count as false"
-        )
-    return ScoredRun("disc21", tuple(rows), tuple(per_query), tuple(warnings))
+            "no distractor query: all their predictions count as false",
+        ]
+    return ScoredRun(protocol, tuple(rows), tuple(per_query), tuple(warnings))

@@ -104,6 +104,21 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.strip()
 
 
+def unfinished(*paths: Path) -> list[str]:
+    """A warning for every text file whose last line does not end: it may have been cut off there."""
+    notes = []
+    for path in map(Path, paths):
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            if stream.tell():
+                stream.seek(-1, 2)
+                if stream.read(1) != b"\n":
+                    notes.append(
+                        f"{path.name} does not end with a line end; if it was cut off, so is its last row"
+                    )
+    return notes
+
+
 def number_column(table: Table, name: str, about: Sequence[str] = ()) -> Floats:
     """A column as float64 [rows]; InputError, naming the row's `about` columns, where one is not finite."""
     texts = table.columns[name]

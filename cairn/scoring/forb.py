@@ -82,13 +82,12 @@ def _values(runs: dict[str, ObjectRun], levels: Floats | None):
     n_positives = np.concatenate([run.n_positives for run in runs.values()])
     names = [name for run in runs.values() for name in run.names]
     difficulty = [level for run in runs.values() for level in run.difficulty]
-    values = {f"map@{k}": forb.average_precision(query, correct, n_positives, k) for k in forb.KS}
-    for k in forb.KS:
-        values[f"t-map@{k}"] = (
-            np.full(len(names), np.nan)
-            if levels is None
-            else forb.threshold_average_precision(query, score, correct, n_positives, levels, k)
-        )
+    scores = forb.score(query, score, correct, n_positives, levels)
+    none = np.full(len(names), np.nan)
+    values = {f"map@{k}": each.average_precision for k, each in zip(forb.KS, scores, strict=True)}
+    for k, each in zip(forb.KS, scores, strict=True):
+        cut = each.threshold_average_precision
+        values[f"t-map@{k}"] = none if cut is None else cut
     slices = {"overall": np.arange(len(names))}
     slices |= {level: np.flatnonzero([each == level for each in difficulty]) for level in DIFFICULTIES}
     slices |= {

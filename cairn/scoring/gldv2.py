@@ -7,7 +7,7 @@ import numpy as np
 from cairn.errors import InputError
 from cairn.metrics import gldv2
 from cairn.metrics.result import PerQuery, ScoredRun, scored
-from cairn.scoring.files import Table, read_table
+from cairn.scoring.files import Table, read_table, unfinished
 
 USAGES = ("Public", "Private", "Ignored")
 
@@ -85,7 +85,8 @@ def score(submission: Path, solution: Path) -> ScoredRun:
         "test images repeat a prediction; a repeat takes up its place and is never correct": repeats,
         "test images have no positive and are left out": sum(not positives[name] for name in names),
     }
-    return scored("gldv2", per_query, [f"{count:,} {note}" for note, count in notes.items() if count])
+    warnings = [f"{count:,} {note}" for note, count in notes.items() if count]
+    return scored("gldv2", per_query, [*warnings, *unfinished(submission, solution)])
 
 
 def _check_id(table: Table, row: int, name: str, seen: dict) -> None:

@@ -10,7 +10,7 @@ from cairn.errors import InputError, UsageError
 from cairn.metrics import inquire
 from cairn.metrics.ragged import Bools, Floats, Ints, count_per_query
 from cairn.metrics.result import PerQuery, ScoredRun, scored
-from cairn.scoring.files import Table, encode, first_repeat, number_column, read_table
+from cairn.scoring.files import Table, encode, first_repeat, number_column, read_table, unfinished
 
 ATTRIBUTES = {"supercategory": "supercategory", "category": "category", "iconic_group": "iconic-group"}
 """Columns that make slices, and how the slices are called."""
@@ -87,7 +87,7 @@ def score(queries: Path, annotations: Path, run: Path, k: int = DEPTH) -> Scored
         f"recall@{k}": result.recall,
     }
     listed = count_per_query(rows.query, len(ids))
-    warnings = _notes(rows, flags, listed, n_positives)
+    warnings = [*_notes(rows, flags, listed, n_positives), *unfinished(queries, annotations, run)]
     if short := int(((listed < k) & (listed > 0)).sum()):
         warnings.append(f"{short:,} queries have fewer than {k} images; what is missing counts as irrelevant")
     return scored("inquire", _sliced(metrics, tuple(ids), attributes), warnings)
@@ -132,7 +132,7 @@ def score_rerank(rerank: Path, run: Path) -> ScoredRun:
     result = inquire.score(rows.query, rows.score, relevant, n_positives, depth)
     metrics = {"map": result.average_precision, "ndcg": result.ndcg, "mrr": result.reciprocal_rank}
     attributes = _attributes(table, query, len(ids))
-    warnings = _notes(rows, relevant, np.ones(len(ids)), n_positives)
+    warnings = [*_notes(rows, relevant, np.ones(len(ids)), n_positives), *unfinished(rerank, run)]
     return scored("inquire-rerank", _sliced(metrics, tuple(distinct), attributes), warnings)
 
 

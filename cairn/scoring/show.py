@@ -23,9 +23,8 @@ def rich_table(run: ScoredRun) -> "Table":
     metrics = list(dict.fromkeys(row.metric for row in run.rows))
     table = Table(title=f"{run.protocol} (percent)", title_justify="left", header_style="bold")
     table.add_column("slice", overflow="fold")
-    for metric in metrics:
-        table.add_column(metric, justify="right")
-    table.add_column("queries", justify="right")
+    for metric in (*metrics, "queries"):
+        table.add_column(metric, justify="right", overflow="fold")
     for part in dict.fromkeys(row.slice for row in run.rows):
         cells = {row.metric: row for row in run.rows if row.slice == part}
         counts = list(dict.fromkeys(f"{row.n_queries:,}" for row in cells.values()))

@@ -1,5 +1,6 @@
 """`cairn run`: bring what `params.yaml` lists up to date, then print the numbers."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -65,8 +66,6 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
     rebuild_database(root)
     rows = [r for r in read_results(root / RESULTS_PATH) if (r.name.benchmark, r.name.system) in pairs]
     if json_output:
-        import json
-
         print(
             json.dumps([{"name": str(r.name), "value": r.value, "low": r.low, "high": r.high} for r in rows])
         )
@@ -84,6 +83,10 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
             "its numbers say nothing about photographs.",
             style="yellow",
         )
+    for benchmark in sorted({benchmark for benchmark, _ in pairs}):
+        training = json.loads((root / f"artifacts/{benchmark}/training/training.json").read_text("utf-8"))
+        if training["from"] != benchmark:
+            console.print(training["note"], style="yellow")
     if rows:
         console.print(f"\nFollow a number:  cairn trace {example(rows)}")
         console.print('Ask a question:   cairn sql "SELECT * FROM results"')

@@ -122,6 +122,28 @@ def disc21(
     _show(score(predictions, ground_truth), json, per_query)
 
 
+@app.command("disc21-track2")
+def disc21_track2(
+    ground_truth: Annotated[Path, typer.Option("--ground-truth", help="CSV query_id,reference_id.")],
+    queries: Annotated[list[Path], typer.Option("--queries", help="Descriptors, HDF5 (repeatable).")],
+    references: Annotated[list[Path], typer.Option("--references", help="Descriptors, HDF5 (repeatable).")],
+    training: Annotated[
+        list[Path], typer.Option("--training", help="Training descriptors: normalises the scores.")
+    ] = [],  # noqa: B006
+    neighbor: Annotated[int, typer.Option("--neighbor", min=1, help="Which training neighbour.")] = 1,
+    factor: Annotated[float, typer.Option("--factor", help="Weight of the normalisation.")] = 1.0,
+    json: Json = False,
+    per_query: PerQuery = False,
+) -> None:
+    """DISC21 track 2: descriptors of at most 256 dimensions, matched exhaustively, the best 500,000 pairs scored.
+
+    Example: `cairn score disc21-track2 --ground-truth gt.csv --queries q.hdf5 --references r.hdf5`
+    """
+    from cairn.scoring.track2 import score
+
+    _show(score(ground_truth, queries, references, training, neighbor, factor), json, per_query)
+
+
 @app.command("inquire")
 def inquire(
     queries: Annotated[Path, typer.Option("--queries", help="inquire_queries_{val,test}.csv.")],
@@ -198,7 +220,10 @@ def _show(run: "ScoredRun", as_json: bool, per_query: bool) -> None:
 
     from cairn.scoring.show import rich_table
 
-    Console().print(rich_table(run))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 400  # a file or a pipe has no edge to break lines at
+    console.print(rich_table(run))
 
 
 def main() -> None:

@@ -310,6 +310,20 @@ def test_damage_ends_in_a_cairn_error_or_is_harmless(kind: str, changes, kept, t
         assert "\n" not in str(error)
 
 
+def test_a_zip_member_before_the_file_is_refused(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "a.zip")
+    content = bytearray(path.read_bytes())
+    content[-10:-6] = struct.pack("<I", struct.unpack("<I", content[-10:-6])[0] - 7)  # the directory's size
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"a\.zip"):
+        list_members(path)
+    content = bytearray(write_zip(path).read_bytes())
+    content[-6:-2] = struct.pack("<I", struct.unpack("<I", content[-6:-2])[0] + 9000)  # its offset
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"a\.zip"):
+        list_members(path)
+
+
 def test_a_zip64_claim_is_bounded(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", zipfile.ZIP_DEFLATED)
     content = bytearray(path.read_bytes())

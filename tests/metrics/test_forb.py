@@ -26,9 +26,8 @@ def test_golden(shared):
     levels = forb.thresholds(tops)
     np.testing.assert_allclose(levels, case["thresholds"], rtol=0, atol=1e-12)
     difficulty = np.array(case["difficulty"])
-    for k in forb.KS:
-        plain = forb.average_precision(query, correct, n_positives, k)
-        cut = forb.threshold_average_precision(query, score, correct, n_positives, levels, k)
+    for k, scores in zip(forb.KS, forb.score(query, score, correct, n_positives, levels), strict=True):
+        plain, cut = scores.average_precision, scores.threshold_average_precision
         for name, expected in case["expected"].items():
             members = np.ones(len(plain), bool) if name == "overall" else difficulty == name
             assert plain[members].mean() == pytest.approx(expected[f"mAP@{k}"], abs=1e-9)
@@ -68,8 +67,8 @@ def test_as_a_loop_over_thresholds(run, k):
     score = np.array([value for values in scores for value in values], float)
     n_positives = np.array([len(wanted) for wanted in positives])
     levels = forb.thresholds(np.array(tops))
-    plain = forb.average_precision(query, correct, n_positives, k)
-    cut = forb.threshold_average_precision(query, score, correct, n_positives, levels, k)
+    (result,) = forb.score(query, score, correct, n_positives, levels, [k])
+    plain, cut = result.average_precision, result.threshold_average_precision
     for number, wanted in enumerate(positives):
         assert plain[number] == pytest.approx(loop(ids[number], wanted, k), abs=1e-12)
         each = [

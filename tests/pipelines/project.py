@@ -21,6 +21,11 @@ TINY = {
             "distractors": 24,
             "training_classes": 8,
             "training_views": 3,
+            "second_queries": 1,
+            "contaminated_classes": 2,
+            "decoy_classes": 1,
+            "distractor_duplicates": 1,
+            "positive_duplicates": 1,
         }
     },
     "systems": {

@@ -150,7 +150,7 @@ def test_a_terminal_repro_shows_within_fifteen_seconds(project: Project):
     with serving(project) as page:
         page.wait(lambda: all(v == "FRESH" for k, v in page.stale().items() if k != "code"), 60, "all fresh")
         parameters = project.parameters()
-        parameters["systems"]["rootsift-vlad"]["rerank"]["weight"] = 0.5
+        parameters["systems"]["rootsift-vlad"]["rerank"]["geometry"] = {"weight": 0.5}
         project.write_parameters(parameters)
         page.wait(
             lambda: page.stale()["toytown/rootsift-vlad/reranking"] == "STALE", 60, "reloaded and stale"

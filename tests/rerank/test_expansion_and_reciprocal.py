@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairn.errors import ParameterError
-from cairn.rerank.expansion import alpha_expanded, rerank_expanded
-from cairn.rerank.reciprocal import reciprocal_distances, rerank_reciprocal
+from cairn.rerank.expansion import alpha_expanded, expansion_slug, rerank_expanded
+from cairn.rerank.reciprocal import reciprocal_distances, reciprocal_slug, rerank_reciprocal
 from cairn.rerank.two_stage import RankedQuery
 
 
@@ -99,3 +99,8 @@ def test_both_bring_up_images_of_the_querys_class():
 def test_wrong_knobs():
     with pytest.raises(ParameterError, match="k1 = 0"):
         reciprocal_distances(*clusters(0)[:2], k1=0)
+
+
+def test_slugs():
+    assert expansion_slug(400) == "aqe-k400-n10-a3"
+    assert reciprocal_slug(400) == "kr-k400-n20-m6-l0.3"

@@ -15,6 +15,7 @@ from cairn.benchmarks.toytown.randomness import generator_for
 from cairn.benchmarks.toytown.specification import Palette, Specification
 
 Colour = tuple[int, int, int]
+MORTAR = -0.28  # tone of the joints between stones, against 0 of the average stone
 RECESS_MARGIN = 16  # the picture behind a window opening reaches this far beyond it: parallax uncovers it
 
 
@@ -49,27 +50,31 @@ def smooth_noise(shape: tuple[int, int], cell: int, random: np.random.Generator)
 def paint_material(image: np.ndarray, spec: Specification, random: np.random.Generator) -> None:
     """Cover the wall with brick, ashlar, tile, timber or stucco; each stone has a tone of its own."""
     height, width = image.shape[:2]
-    grain = spec.grain
-    rows, columns = np.arange(height), np.arange(width)
+    columns = np.arange(width)
     if spec.material in ("brick", "ashlar", "tile"):
         course, length = {"brick": (9, 24), "ashlar": (30, 62), "tile": (16, 16)}[spec.material]
-        course, length = max(5, int(course * grain)), max(8, int(length * grain))
-        row = rows // course
-        shift = np.zeros_like(row) if spec.material == "tile" else (row % 2) * (length // 2)
+        course, length = max(5, int(course * spec.grain)), max(8, int(length * spec.grain))
+        courses = np.arange(height // course + 1)
+        shift = 0 * courses if spec.material == "tile" else (courses % 2) * (length // 2)
         along = columns[None, :] + shift[:, None]
-        stones = random.normal(0, 0.22, (row[-1] + 1, width // length + 2)).astype(np.float32)
-        tone = stones[row[:, None], along // length]
-        mortar = (rows % course >= course - 2)[:, None] | (along % length >= length - 2)
-        tone[mortar] = -0.28
+        stones = random.normal(0, 0.22, (len(courses), width // length + 2)).astype(np.float32)
+        lines = np.take_along_axis(stones, along // length, axis=1)
+        lines[along % length >= length - 2] = MORTAR
+        tone = np.repeat(lines, course, axis=0)[:height]
+        tone[np.arange(height) % course >= course - 2] = MORTAR
     elif spec.material == "timber":
-        plank = int(26 * grain)
+        plank = int(26 * spec.grain)
         tones = random.normal(0, 0.16, width // plank + 1).astype(np.float32)
         profile = np.where(columns % plank >= plank - 2, np.float32(-0.3), tones[columns // plank])
-        tone = np.broadcast_to(profile, (height, width))
+        tone = np.repeat(profile[None, :], height, axis=0)
     else:
         tone = np.zeros((height, width), np.float32)
-    base = np.array(wall_colour(spec.palette), np.float32)
-    image[:] = np.clip(base * (1 + np.float32(0.8) * tone)[..., None], 0, 255)
+    image[:] = tinted(wall_colour(spec.palette), 1 + np.float32(0.8) * tone)
+
+
+def tinted(paint: Colour, gain: np.ndarray) -> np.ndarray:
+    """uint8 (height, width, 3): `paint` made darker or lighter by `gain` (height, width)."""
+    return cv2.merge([cv2.convertScaleAbs(np.maximum(gain, 0), alpha=channel) for channel in paint])
 
 
 @dataclass(frozen=True)

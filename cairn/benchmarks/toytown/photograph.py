@@ -88,11 +88,14 @@ def _expose(image: np.ndarray, severity: float, random: np.random.Generator) -> 
     night, haze = weather < 0.07 * severity, 0.07 * severity <= weather < 0.2 * severity
     tone = np.linspace(0, 1, 256)[:, None] * np.ones(3)
     if night:
-        tone = tone * np.array([0.62, 0.45, 0.38]) * random.uniform(0.85, 1.2)
+        tone = tone * np.array([0.62, 0.45, 0.38]) * random.uniform(0.9, 1.2)
     elif haze:
-        tone = tone * 0.55 + random.uniform(0.25, 0.45)
-    tone = np.clip(tone, 0, 1) ** np.exp(random.normal(0, 0.24 * severity))
-    tone = tone * np.exp(random.normal(0.1, 0.16 * severity)) * np.exp(random.normal(0, 0.045 * severity, 3))
+        tone = tone * 0.55 + random.uniform(0.25, 0.4)
+    # Within limits: a wholly white or black picture would be a positive that shows nothing.
+    gamma = np.clip(random.normal(0, 0.24 * severity), -0.4, 0.0 if night else 0.4)
+    gain = np.clip(random.normal(0.1, 0.16 * severity), -0.3, 0.0 if haze else 0.35)
+    tone = np.clip(tone, 0, 1) ** np.exp(gamma) * np.exp(gain)
+    tone = tone * np.exp(random.normal(0, 0.045 * severity, 3))
     table = np.clip(tone * 255, 0, 255).astype(np.uint8)
     image = cv2.LUT(image, table[:, None, :])
     if night:

@@ -26,11 +26,11 @@ def pavement(number: int) -> np.ndarray:
     """Ground seen from above, uint8 (512, 512, 3), tiling: cobbles, slabs or asphalt."""
     random = generator_for("pavement", number)
     size, stone = 512, int(random.choice([32, 64, 128]))
-    tone = random.normal(0, 0.12, (size // stone, size // stone)).astype(np.float32)
+    tone = random.normal(0, 0.06, (size // stone, size // stone)).astype(np.float32)
     tone = np.kron(tone, np.ones((stone, stone), np.float32))
     line = np.arange(size) % stone < 3
-    tone[line[:, None] | line[None, :]] = -0.3
-    tone += random.normal(0, 0.05, (size, size)).astype(np.float32)
+    tone[line[:, None] | line[None, :]] = -0.16
+    tone += random.normal(0, 0.04, (size, size)).astype(np.float32)
     base = colour(random.uniform(0.05, 0.15), random.uniform(0.02, 0.15), random.uniform(0.35, 0.6))
     return np.clip(np.array(base, np.float32) * (1 + tone)[..., None], 0, 255).astype(np.uint8)
 
@@ -52,21 +52,31 @@ def paint_background(
     edge = y0 + slope * (np.array([0, wide]) - x0)
     _far_roofs(image, edge, random)
     ground = _ground(camera, height, random)
-    distance = np.arange(tall)[:, None] - (edge[0] + slope * np.arange(wide)[None, :])
-    clear = np.clip(distance / 40, 0, 1).astype(np.float32)[..., None]
-    haze = np.array(image[0, 0] * 0.35 + ground[-1].mean(0) * 0.65, np.float32)
-    blended = haze + (ground - haze) * clear
+    rows = np.arange(tall, dtype=np.float32)[:, None]
+    distance = rows - (edge[0] + slope * np.arange(wide)[None, :]).astype(np.float32)
     below = distance > 0
-    image[below] = blended[below].astype(np.uint8)
+    # Towards the horizon the ground fades into the haze: there it would alias.
+    haze = np.empty_like(ground)
+    haze[:] = (image[0, 0] * 0.35 + ground[-1].mean(0) * 0.65).astype(np.uint8)
+    clear = np.clip(distance / 40, 0, 1)
+    blended = cv2.blendLinear(ground, haze, clear, 1 - clear)
+    image[below] = blended[below]
     return image, below
 
 
 def _sky(random: np.random.Generator) -> np.ndarray:
     wide, tall = IMAGE_SIZE
-    top = np.array(colour(0.58, random.uniform(0.05, 0.5), random.uniform(0.7, 0.98)), np.float32)
-    sky = top + np.linspace(0, 1, tall, dtype=np.float32)[:, None, None] * np.array([20, 30, 45], np.float32)
-    clouds = smooth_noise((tall, wide), 60, random) * 20 + smooth_noise((tall, wide), 19, random) * 9
-    return np.clip(sky + clouds[..., None] * random.uniform(0.3, 1.2), 0, 255).astype(np.uint8)
+    top = colour(0.58, random.uniform(0.05, 0.5), random.uniform(0.7, 0.98))
+    half = (tall // 2, wide // 2)
+    clouds = smooth_noise(half, 30, random) * 20 + smooth_noise(half, 10, random) * 9
+    clouds = cv2.resize(clouds, IMAGE_SIZE, interpolation=cv2.INTER_LINEAR) * np.float32(
+        random.uniform(0.3, 1.2)
+    )
+    fade = np.linspace(0, 1, tall, dtype=np.float32)[:, None]  # paler towards the horizon
+    brighter = zip(top, (20, 30, 45), strict=True)
+    return cv2.merge(
+        [np.clip(base + clouds + fade * more, 0, 255).astype(np.uint8) for base, more in brighter]
+    )
 
 
 def _far_roofs(image: np.ndarray, edge: np.ndarray, random: np.random.Generator) -> None:
@@ -95,7 +105,7 @@ def _ground(camera: Camera, height: int, random: np.random.Generator) -> np.ndar
     matrix = camera.plane(corner, np.array([1.0, 0, 0]), np.array([0, 0, 1.0]))
     return cv2.warpPerspective(
         texture, matrix, IMAGE_SIZE, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
-    ).astype(np.float32)
+    )
 
 
 def paste_neighbours(image: np.ndarray, camera: Camera, height: int, random: np.random.Generator) -> None:

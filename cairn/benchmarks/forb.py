@@ -1,0 +1,147 @@
+"""Adapter `forb`: flat objects (Wu et al., NeurIPS 2023 Datasets and Benchmarks), and the published subset."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cairn.benchmarks.published import (
+    PublishedParameters,
+    archives,
+    fetch_published,
+    find_images,
+    keyed,
+    tail,
+    truth_path,
+    write_published,
+)
+from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
+from cairn.errors import InputError
+
+SOURCES = Path(__file__).with_name("forb.yaml")
+EXTERNAL: tuple[str, ...] = ()
+# FORB's own mAP@k divides by all positives and scores silence; under that name it is computed by `cairn score forb`.
+METRIC = "hit@1,hit@5,mrr"
+ABOUT: Mapping[str, Any] = {
+    "title": "FORB, flat objects",
+    "synthetic": False,
+    "protocol": "retrieval over eight object types, by difficulty (Wu et al., NeurIPS 2023 Datasets and Benchmarks)",
+    "notes": [
+        "hit@k and MRR are not FORB's mAP@k and t-mAP@k: those need the out-of-distribution run as well."
+    ],
+}
+OBJECTS = (
+    "animated_cards",
+    "photorealistic_cards",
+    "bookcovers",
+    "paintings",
+    "currency",
+    "logos",
+    "packaged_goods",
+    "movie_posters",
+)
+"""Object types in the order of the whole gallery (official `ID_OFFSET`)."""
+
+
+class Parameters(PublishedParameters):
+    """Keys of the benchmark in `params.yaml`."""
+
+    subset: bool = Field(False, description="the published FORB_subset")
+    gallery: Literal["all", "oods"] = Field(
+        "all", description="the whole gallery, or the out-of-distribution one that has no positives"
+    )
+
+
+def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts of `forb.yaml` that these settings need."""
+    return ("subset" if settings["subset"] else "full", "images")
+
+
+def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
+    """Download the metadata; the images come as one archive from the authors' Google Drive, by hand."""
+    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+
+
+def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
+    """Entries of the listed gallery images and of the query images, by `object/kind/name.jpg`."""
+    places = archives(root, sources, "gallery")
+    gallery = _gallery(settings, root, sources, settings["gallery"])
+    queries = [query.image_id for query in ground_truth(settings, root, sources).queries if query.image_id]
+    return [
+        *find_images(root, places, keyed(gallery, 3, "gallery list"), _key, "gallery", gallery=True),
+        *find_images(root, places, keyed(queries, 3, "ground truth"), _key, "query", query=True),
+    ]
+
+
+def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
+    """Queries of all object types; attributes: object type and difficulty.
+
+    A positive is the gallery image with its number: they count from 1 within the object type. Positives that
+    the chosen gallery lacks are left out, so that the out-of-distribution gallery has distractor queries alone.
+    """
+    from cairn.scoring.files import read_records
+    from cairn.scoring.forb import DIFFICULTIES
+
+    gallery = _gallery(settings, root, sources, "all")
+    present = set(_gallery(settings, root, sources, settings["gallery"]))
+    of_object: dict[str, list[str]] = {name: [] for name in OBJECTS}
+    for image in gallery:
+        of_object.setdefault(image.split("/")[0], []).append(image)
+    queries, relevance, attributes = [], {}, {}
+    for name in OBJECTS:
+        path = truth_path(root, sources, f"{_prefix(settings)}{name}_gt.ndjson")
+        for line, record in read_records(path):
+            where = f"{path}:{line}"
+            query_id = f"{name}/{_whole(record.get('query_id'), where, 'query_id')}"
+            image = record.get("query_image")
+            if not isinstance(image, str) or not image:
+                raise InputError(f"{where}: query_image is {image!r:.60}; expected an image's path")
+            numbers = record.get("groundtruth_ids")
+            if not isinstance(numbers, list):
+                raise InputError(f"{where}: groundtruth_ids is {numbers!r:.60}; expected a list of numbers")
+            images = [_image(number, of_object[name], name, where) for number in numbers]
+            if record.get("groundtruth_images", images) != images:
+                raise InputError(f"{where}: groundtruth_images and groundtruth_ids name different images")
+            difficulty = record.get("difficulty")
+            if difficulty not in (*DIFFICULTIES, None):
+                raise InputError(
+                    f"{where}: difficulty is {difficulty!r:.40}; expected {', '.join(DIFFICULTIES)}"
+                )
+            queries.append(Query(query_id, image))
+            relevance[query_id] = {image: POSITIVE for image in images if image in present}
+            attributes[query_id] = {"object": name, **({"difficulty": difficulty} if difficulty else {})}
+    return GroundTruth(tuple(queries), relevance, attributes)
+
+
+def _gallery(settings: Mapping[str, Any], root: Path, sources: Path, which: str) -> list[str]:
+    from cairn.scoring.files import read_lines
+
+    path = truth_path(root, sources, f"{_prefix(settings)}{which}_database_images.txt")
+    listed: dict[str, int] = {}
+    for line, name in read_lines(path):
+        if name in listed:
+            raise InputError(f"{path}:{line}: {name} is listed twice (line {listed[name]} too)")
+        listed[name] = line
+    return list(listed)
+
+
+def _prefix(settings: Mapping[str, Any]) -> str:
+    return "FORB_subset/" if settings["subset"] else ""
+
+
+def _image(number: Any, images: list[str], name: str, where: str) -> str:
+    index = _whole(number, where, "groundtruth_ids")
+    if not 1 <= index <= len(images):
+        raise InputError(f"{where}: image {index} does not exist; {name} has 1 to {len(images)}")
+    return images[index - 1]
+
+
+def _whole(value: Any, where: str, key: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"{where}: {key} holds {value!r:.40}; whole numbers are expected")
+    return value
+
+
+def _key(member: str) -> str:
+    return tail(member, 3)

@@ -1,0 +1,108 @@
+"""Adapter `ilias`: instance-level retrieval at scale (Kordopatis-Zilos et al., CVPR 2025), and mini-ILIAS."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cairn.benchmarks.published import (
+    PublishedParameters,
+    all_images,
+    archives,
+    fetch_published,
+    find_images,
+    keyed,
+    read_texts,
+    tail,
+    write_published,
+)
+from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
+from cairn.errors import InputError
+
+SOURCES = Path(__file__).with_name("ilias.yaml")
+EXTERNAL: tuple[str, ...] = ()
+METRIC = "map@1000"
+ABOUT: Mapping[str, Any] = {
+    "title": "ILIAS",
+    "synthetic": False,
+    "protocol": "mAP@1000 over image or text queries (Kordopatis-Zilos et al., CVPR 2025)",
+    "notes": [
+        "Query images are used whole. The oracle, scale, clutter and category groups are scored by `cairn score ilias`."
+    ],
+}
+
+
+class Parameters(PublishedParameters):
+    """Keys of the benchmark in `params.yaml`."""
+
+    queries: Literal["image", "text", "all"] = Field("image", description="which queries are asked")
+    distractors: Literal["mini", "yfcc100m", "none"] = Field(
+        "mini", description="mini-ILIAS (5M images), all of YFCC100M (6.3 TB), or positives alone"
+    )
+    shards: int | None = Field(default=None, ge=1, description="take only the first shards of YFCC100M")
+
+
+def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts of `ilias.yaml` that these settings need."""
+    return ("core", *([] if settings["distractors"] == "none" else [settings["distractors"]]))
+
+
+def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
+    """Download the id lists, the core images, and the distractors' shards with their SHA-256s."""
+    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+
+
+def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
+    """Entries of positives and image queries by their published ids, and of every distractor.
+
+    A distractor's id is `SHARD.tar/NAME`, as the official feature extraction makes it.
+    """
+    dataset = _dataset(root, sources)
+    core = archives(root, sources, "core")
+    entries = find_images(
+        root, core, keyed(dataset.positives, 3, "positive_ids.txt"), _key, "positive", gallery=True
+    )
+    if settings["queries"] != "text":
+        wanted = keyed(dataset.image_queries, 3, "image_query_ids.txt")
+        entries += find_images(root, core, wanted, _key, "query", query=True)
+    return entries + all_images(root, archives(root, sources, "distractors"), distractor_name, gallery=True)
+
+
+def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
+    """Image or text queries (splits `image` and `text`); every positive of a query's instance is relevant."""
+    dataset = _dataset(root, sources)
+    queries: list[Query] = []
+    if settings["queries"] != "text":
+        queries += [Query(name, name, split="image") for name in dataset.image_queries]
+    if settings["queries"] != "image":
+        texts: dict[str, str] = {}
+        for place in archives(root, sources, "core"):
+            texts |= read_texts(root, place, ".txt", lambda name: "/".join(name.split("/")[-3:]))
+        for name in dataset.text_queries:
+            path = name if name.endswith(".txt") else f"{name}.txt"
+            if not texts.get(path):
+                raise InputError(f"text query {name}: no text in ilias_core ({path})")
+            queries.append(Query(name, text=texts[path], split="text"))
+    of_instance: dict[str, dict[str, str]] = {}
+    for image in dataset.positives:
+        of_instance.setdefault(image.split("/")[0], {})[image] = POSITIVE
+    return GroundTruth(
+        tuple(queries), {q.query_id: of_instance.get(q.query_id.split("/")[0], {}) for q in queries}
+    )
+
+
+def distractor_name(archive: str, member: str) -> str:
+    """`SHARD.tar/NAME` of a distractor."""
+    return f"{archive.rsplit('/', 1)[-1]}/{tail(member, 8)}"
+
+
+def _dataset(root: Path, sources: Path) -> Any:
+    from cairn.benchmarks.published import TRUTH_FOLDER
+    from cairn.scoring.ilias import read_dataset
+
+    return read_dataset(Path(root) / sources / TRUTH_FOLDER)
+
+
+def _key(member: str) -> str:
+    return tail(member, 3)

@@ -1,0 +1,198 @@
+"""Geometric verification: how many local features of a query and an image agree on one view of a plane.
+
+Philbin, Chum, Isard, Sivic and Zisserman, CVPR 2007, section 4 (spatial re-ranking of a shortlist). Matches
+by Lowe's ratio (IJCV 2004, section 7.1) that are mutual; a homography by MAGSAC++ (Barath, Noskova,
+Ivashechkin and Matas, CVPR 2020; OpenCV's USAC_MAGSAC); its inliers, if it is a view that a camera can have.
+
+An image's score is
+
+    global similarity + weight × g / (g + saturation),   g = max(0, inliers − (minimum − 1)),
+
+so that unverified images keep their score, a few inliers move an image past similar ones, and many put it
+before all unverified ones.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cairn.encoders.rootsift import root
+from cairn.rerank import IMAGES_FILE, QUERIES_FILE, Geometry, RerankParameters
+from cairn.rerank.two_stage import RankedQuery, RerankedQuery, shortlist
+from cairn.store.local import LocalFeatures, LocalStore, open_local
+
+UNVERIFIED = -1
+"""In the column `inliers`: the image was not in the shortlist."""
+
+MOST_SCALE, LEAST_SCALE, MOST_STRETCH = 8.0, 0.08, 5.0
+"""Limits of the homography's linear part at the inliers' centre: larger or smaller scale, or a ratio of the
+two axes beyond the last, is no view of one plane that features would match in."""
+CELL = 8
+"""Inliers that lie in one cell of so many pixels in the image count once: clumps are easily matched by chance."""
+ITERATIONS, CONFIDENCE = 1000, 0.995
+
+
+def stage(parameters: RerankParameters) -> str:
+    """The stage's slug, as in `geometry-k100`."""
+    return f"geometry-k{parameters.shortlist}"
+
+
+def local_features(parameters: RerankParameters) -> int:
+    """Local features per image that are needed."""
+    return parameters.geometry.features
+
+
+def rerank(
+    queries: Sequence[RankedQuery], local: Path, parameters: RerankParameters, processes: int | None = None
+) -> Iterator[tuple[RerankedQuery, dict[str, np.ndarray]]]:
+    """Yield each query's new order, and `inliers` (int32 [n], in the ranking's order; -1: not in the
+    shortlist).
+
+    `local` is the folder with the local features of queries (`queries.hdf5`) and images (`images.hdf5`).
+    ArtifactError, naming query or image, where features are missing or the ranking is shorter than the
+    shortlist. The result does not depend on `processes`.
+    """
+    from cairn.parallel import map_processes, workers
+    from cairn.progress import track
+
+    # A deployed system knows no junk: nothing is moved out of the shortlist.
+    chosen = [shortlist(query, np.zeros(len(query.rank), bool), parameters.shortlist) for query in queries]
+    tasks = [
+        (query.query_id, [query.image_ids[position] for position in positions])
+        for query, positions in zip(queries, chosen, strict=True)
+    ]
+    pairs = sum(len(images) for _, images in tasks)
+    # Spawned processes cost about a second; some hundred pairs are done sooner than that.
+    processes = processes or (workers() if pairs > 400 else 1)
+    counted = map_processes(
+        _verify, tasks, initializer=_start, initargs=(local, parameters.geometry), processes=processes
+    )
+    counted = track(counted, "Verifying geometry", total=len(tasks), unit="queries")
+    for query, positions, counts in zip(queries, chosen, counted, strict=True):
+        inliers = np.full(len(query.rank), UNVERIFIED, np.int32)
+        inliers[positions] = counts
+        yield (
+            reordered(query, positions, mixed_score(query.score[positions], counts, parameters.geometry)),
+            {"inliers": inliers},
+        )
+
+
+def mixed_score(global_score: np.ndarray, inliers: np.ndarray, parameters: Geometry) -> np.ndarray:
+    """float32 [n] from global similarities float32 [n] and inliers int [n]; the formula stands above."""
+    gain = np.maximum(inliers - (parameters.minimum - 1), 0).astype(np.float64)
+    mixed = global_score + parameters.weight * gain / (gain + parameters.saturation)
+    return mixed.astype(np.float32)
+
+
+def reordered(query: RankedQuery, positions: np.ndarray, scores: np.ndarray) -> RerankedQuery:
+    """The query's list with the images at `positions` sorted by `scores`; ties by manifest row, the rest stays."""
+    score = query.score.astype(np.float32)
+    score[positions] = scores
+    order = np.arange(len(query.rank))
+    order[positions] = positions[np.lexsort((query.image_row[positions], -scores))]
+    return RerankedQuery(order.astype(np.int64), query.rank, score[order])
+
+
+def inliers(query: LocalFeatures, image: LocalFeatures, parameters: Geometry) -> int:
+    """Inliers of a plausible homography from the query's features to the image's; 0 where there is none.
+
+    Descriptors are SIFT, uint8 [n, 128]; positions in pixels.
+    """
+    return _inliers(
+        query.positions, root(query.descriptors), image.positions, root(image.descriptors), parameters
+    )
+
+
+def matches(query: np.ndarray, image: np.ndarray, ratio: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of `query` [n, dim] and of `image` [m, dim] (L2-normalised) that match: mutual, and by Lowe's
+    ratio.
+
+    Nothing matches where `image` has fewer than two descriptors: there is no second best.
+    """
+    if len(query) == 0 or len(image) < 2:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    similarity = query @ image.T
+    everyone = np.arange(len(query))
+    nearest = similarity.argmax(axis=1)
+    first = similarity[everyone, nearest]
+    similarity[everyone, nearest] = -np.inf
+    second = similarity.max(axis=1)
+    similarity[everyone, nearest] = first
+    # |a − b|² = 2 − 2 a·b for vectors of norm 1.
+    kept = np.flatnonzero(1 - first < ratio * ratio * (1 - second))
+    mutual = similarity[:, nearest[kept]].argmax(axis=0) == kept
+    return kept[mutual], nearest[kept[mutual]]
+
+
+def plausible(homography: np.ndarray, points: np.ndarray) -> bool:
+    """Whether a homography [3, 3] can be a camera's view at the points [n, 2] that it maps.
+
+    All of them on one side of the horizon, not mirrored, within the limits of scale and stretch.
+    """
+    depth = points @ homography[2, :2] + homography[2, 2]
+    if not (np.all(depth > 0) or np.all(depth < 0)):
+        return False
+    x, y = points.mean(axis=0)
+    mapped = homography @ (x, y, 1.0)
+    linear = (homography[:2, :2] - np.outer(mapped[:2] / mapped[2], homography[2, :2])) / mapped[2]
+    if not np.isfinite(linear).all() or np.linalg.det(linear) <= 0:
+        return False
+    larger, smaller = np.linalg.svd(linear, compute_uv=False)
+    return bool(larger <= MOST_SCALE and smaller >= LEAST_SCALE and larger <= MOST_STRETCH * smaller)
+
+
+def _inliers(
+    query_positions: np.ndarray,
+    query_descriptors: np.ndarray,
+    image_positions: np.ndarray,
+    image_descriptors: np.ndarray,
+    parameters: Geometry,
+) -> int:
+    import cv2
+
+    from_query, to_image = matches(query_descriptors, image_descriptors, parameters.ratio)
+    if len(from_query) < parameters.minimum:
+        return 0
+    source, target = query_positions[from_query], image_positions[to_image]
+    cv2.setRNGSeed(0)
+    homography, mask = cv2.findHomography(
+        source, target, cv2.USAC_MAGSAC, parameters.threshold, maxIters=ITERATIONS, confidence=CONFIDENCE
+    )
+    if homography is None or mask is None:
+        return 0
+    agreeing = mask[:, 0] > 0
+    if agreeing.sum() < 4 or not plausible(homography, source[agreeing]):
+        return 0
+    cells = np.unique(np.floor(target[agreeing] / CELL), axis=0)
+    return int(min(agreeing.sum(), len(cells)))
+
+
+_queries: LocalStore
+_images: LocalStore
+_parameters: Geometry
+
+
+def _start(local: Path, parameters: Geometry) -> None:
+    global _queries, _images, _parameters
+    import cv2
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+    cv2.setNumThreads(1)
+    _queries, _images = open_local(local / QUERIES_FILE), open_local(local / IMAGES_FILE)
+    _parameters = parameters
+
+
+def _verify(task: tuple[str, list[str]]) -> np.ndarray:
+    query_id, images = task
+    most = _parameters.features
+    query = _queries.read(query_id)
+    positions, descriptors = query.positions[:most], root(query.descriptors[:most])
+    counts = np.zeros(len(images), np.int32)
+    for number, image_id in enumerate(images):
+        image = _images.read(image_id)
+        counts[number] = _inliers(
+            positions, descriptors, image.positions[:most], root(image.descriptors[:most]), _parameters
+        )
+    return counts

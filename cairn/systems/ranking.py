@@ -1,0 +1,110 @@
+"""The step `ranking`: exact search, ranks of all judged images, and a FAISS index measured against it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cairn.benchmarks.structure import GroundTruth
+from cairn.errors import ArtifactError, InputError
+from cairn.files import write_json
+from cairn.images.manifest import Manifest
+from cairn.search import SearchParameters
+from cairn.search.exact import Found, exact_search
+from cairn.store.descriptors import open_queries, open_shards
+from cairn.store.tables import write_table
+from cairn.validation import validated
+
+RANKING_FILE = "ranking.parquet"
+INDEX_FILE = "index.faiss"
+FACTS_FILE = "ranking.json"
+STAGE = "global"
+
+
+def search(
+    descriptors: Path,
+    manifest: Manifest,
+    truth: GroundTruth,
+    parameters: Mapping[str, Any],
+    output: Path,
+    *,
+    threads: int | None = None,
+) -> None:
+    """Write `ranking.parquet`, `ranking.json` and, unless its kind is `none`, `index.faiss` into `output`.
+
+    `descriptors` is what `extract_descriptors` wrote; `parameters` as in SearchParameters. The ranking holds,
+    per query in the order of `truth`, its top images and, behind them, every judged image with its exact
+    rank. InputError where a judged image is not in the gallery, ArtifactError where descriptors are missing.
+    """
+    checked = validated(SearchParameters, parameters, "search")
+    gallery, stored = open_shards(descriptors), open_queries(descriptors)
+    if gallery.dim != stored.dim:
+        raise ArtifactError(
+            f"{descriptors}: images have {gallery.dim} dimensions, queries {stored.dim}; extract again"
+        )
+    rows = manifest.rows(gallery=True)
+    order = gallery.rows_of([manifest.image_id[row] for row in rows])  # gallery row of each manifest row
+    if len(gallery) != len(rows):
+        raise ArtifactError(f"{descriptors}: {len(gallery)} descriptors for {len(rows)} gallery images")
+    manifest_rows = np.empty(len(gallery), np.int64)
+    manifest_rows[order] = rows
+    queries = stored.take(stored.rows_of([query.query_id for query in truth.queries]))
+    judged_ids = [sorted(truth.relevance.get(query.query_id, {})) for query in truth.queries]
+    judged = [
+        _gallery_rows(query.query_id, ids, manifest, order)
+        for query, ids in zip(truth.queries, judged_ids, strict=True)
+    ]
+    found = exact_search(queries, gallery, manifest_rows, checked.top, judged, threads=threads)
+    _write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids)
+    facts: dict[str, Any] = {
+        "stage": STAGE,
+        "queries": len(found),
+        "gallery": len(gallery),
+        "top": min(checked.top, len(gallery)),
+        "index": None,
+    }
+    if checked.index.kind != "none":
+        from cairn.search.index import build_index, index_facts, write_index
+
+        index = build_index(gallery, order, checked.index)
+        write_index(index, output / INDEX_FILE)
+        facts["index"] = index_facts(index, checked.index, queries, [one.rows for one in found])
+    write_json(output / FACTS_FILE, facts)
+
+
+def _gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: np.ndarray) -> np.ndarray:
+    """Gallery rows of a query's judged images."""
+    size = manifest.gallery_size
+    rows = [manifest.row_of.get(image_id, size) for image_id in ids]
+    for image_id, row in zip(ids, rows, strict=True):
+        if row >= size:
+            raise InputError(f"query {query_id}: judged image {image_id} is not in the gallery")
+    return order[np.array(rows, np.int64)]
+
+
+def _write_ranking(
+    path: Path, manifest: Manifest, truth: GroundTruth, found: list[Found], judged_ids: list[list[str]]
+) -> None:
+    import pyarrow as pa
+
+    counts, ranks, rows, scores = [], [], [], []
+    for one, ids in zip(found, judged_ids, strict=True):
+        behind = np.flatnonzero(one.judged_ranks >= len(one.rows))
+        behind = behind[np.argsort(one.judged_ranks[behind], kind="stable")]
+        judged_rows = np.array([manifest.row_of[image_id] for image_id in ids], np.int64)
+        ranks += [np.arange(len(one.rows)), one.judged_ranks[behind]]
+        rows += [one.rows, judged_rows[behind]]
+        scores += [one.scores, one.judged_scores[behind]]
+        counts.append(len(one.rows) + len(behind))
+    image_rows = np.concatenate(rows)
+    names = [query.query_id for query in truth.queries]
+    table = {
+        "query_id": pa.array(np.repeat(np.array(names, object), counts), pa.string()),
+        "rank": pa.array(np.concatenate(ranks).astype(np.int32)),
+        "image_row": pa.array(image_rows.astype(np.int32)),
+        "image_id": pa.array([manifest.image_id[row] for row in image_rows], pa.string()),
+        "score": pa.array(np.concatenate(scores).astype(np.float32)),
+    }
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in table.items()])
+    write_table(pa.table(table, schema=schema.with_metadata({"stage": STAGE})), path)

@@ -1,0 +1,83 @@
+"""The step `vocabulary`: what an encoder learns from training images before it describes any other."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cairn.cache import Cache
+from cairn.encoders import load_encoder
+from cairn.encoders.protocol import Learned
+from cairn.errors import ArtifactError, InputError
+from cairn.files import atomic, file_digest, write_json
+from cairn.images.manifest import ImageSource, Manifest
+from cairn.store.tables import first_line
+from cairn.systems.extraction import Work, gallery_views, one_thread, prepared
+
+ARRAYS_FILE = "vocabulary.npz"
+FACTS_FILE = "vocabulary.json"
+
+
+def learn_vocabulary(
+    training: Manifest,
+    root: Path,
+    encoder_name: str,
+    parameters: Mapping[str, Any],
+    output: Path,
+    *,
+    cache: Cache | None,
+    features_code: str,
+) -> None:
+    """Write `vocabulary.npz` (arrays by name) and `vocabulary.json` into the directory `output`.
+
+    `training` holds the training images, those of its rows that are marked so; `root` is what their archives'
+    paths are relative to; `parameters` are the encoder's, at least those of its LEARNING_KEYS. An encoder that
+    learns nothing gets a `vocabulary.json` that says so. InputError where there is no training image.
+    """
+    encoder = load_encoder(encoder_name, parameters)
+    if not encoder.learns:
+        write_json(
+            output / FACTS_FILE,
+            {"encoder": encoder_name, "learns": False, "note": f"{encoder_name} learns nothing from images"},
+        )
+        return
+    views = gallery_views(training, training.rows(train=True))
+    if not views:
+        raise InputError(f"{encoder_name} learns from training images, but the training manifest has none")
+    work = Work(ImageSource(training, root), encoder, cache, features_code)
+    with one_thread():
+        learned = encoder.learn(lambda: prepared(views, work, "Features of training images"), len(views))
+    with atomic(output / ARRAYS_FILE) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **{name: learned[name] for name in sorted(learned)})
+    write_json(
+        output / FACTS_FILE,
+        {
+            "encoder": encoder_name,
+            "learns": True,
+            "training_images": len(views),
+            "arrays": {name: list(array.shape) for name, array in sorted(learned.items())},
+        },
+    )
+    if cache is not None:
+        cache.prune()
+
+
+def read_learned(vocabulary: Path) -> Learned:
+    """The arrays that were learned, {} where nothing was. ArtifactError, naming the file, where it is damaged."""
+    path = Path(vocabulary) / ARRAYS_FILE
+    if not path.exists():
+        if not (Path(vocabulary) / FACTS_FILE).is_file():
+            raise ArtifactError(f"{vocabulary}: no {FACTS_FILE}; run the step that writes it")
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # zipfile, zlib and numpy each raise their own
+        raise ArtifactError(f"{path}: not a readable file of arrays ({first_line(error)})") from None
+
+
+def learned_digest(vocabulary: Path) -> str:
+    """SHA-256 of what was learned; "-" where nothing was."""
+    path = Path(vocabulary) / ARRAYS_FILE
+    return file_digest(path) if path.exists() else "-"

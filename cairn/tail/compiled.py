@@ -1,0 +1,49 @@
+"""The one decorator for compiled functions: numba, cached in the user's cache folder and nowhere else."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Sums may be reordered (for vector instructions); infinities and NaN keep their meaning.
+FAST_SUMS = {"reassoc", "contract", "arcp", "nsz"}
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """numba's `njit` whose machine code is kept in `<user cache>/cairn/numba`.
+
+    numba would write beside the source file, which may be a checkout under version control or a read-only
+    installation. NUMBA_CACHE_DIR, where set, wins; a folder that cannot be written means no cache.
+    """
+    import numba
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+        folder = Path(before) if before else user_cache()
+        if not _writable(folder):
+            return numba.njit(**options)(function)
+        # The location is read when the decorator runs, so it is set for that moment only: other packages
+        # in this process keep their own.
+        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+        try:
+            return numba.njit(cache=True, **options)(function)
+        finally:
+            numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+    return decorate
+
+
+def user_cache() -> Path:
+    """Folder for compiled code: `$XDG_CACHE_HOME/cairn/numba`, by default under `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "cairn" / "numba"
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,200 @@
+"""The input of the estimator: each query's best distractor scores in a uniform sample, and its positives'
+scores."""
+
+import zipfile
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from cairn.errors import InputError
+from cairn.tail.compiled import compiled
+
+MOST_BYTES = 8 << 30  # a score file unpacking to more than this is refused
+
+
+@dataclass(frozen=True)
+class SampleScores:
+    """Checked scores of Q queries, P positives in all. Build it with `sample_scores` or `load_scores`.
+
+    `top` [Q, T] float32 or float64, descending: the T highest scores among `sample_size` distractors drawn
+    uniformly without replacement from the pool. Positives are grouped by query, best first: `query` [P]
+    int64,
+    `score` [P] float64, `index` [P] int64 (1 = the query's best), `positives` [Q] int64 (R per query, >= 1).
+    `sample_size` S counts distractors. `quantised` says whether the scores have few distinct values.
+    """
+
+    top: np.ndarray
+    query: np.ndarray
+    score: np.ndarray
+    index: np.ndarray
+    positives: np.ndarray
+    sample_size: int
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Sampled distractors with score >= the positive's, [P] int64; T where the kept list ends before it.
+
+        A tie counts against the positive.
+        """
+        return count_ahead(self.top, self.query, self.score)
+
+    @cached_property
+    def quantised(self) -> float:
+        """Share of neighbours in the kept lists that tie: above a few percent the scores are quantised."""
+        return float(np.mean(self.top[:, 1:] == self.top[:, :-1])) if self.top.shape[1] > 1 else 0.0
+
+    def with_top(self, top: np.ndarray, sample_size: int) -> "SampleScores":
+        """The same positives before another sample (shape as `top`; unchecked)."""
+        return replace(self, top=top, sample_size=int(sample_size))
+
+
+def sample_scores(
+    top: np.ndarray, pos_q: np.ndarray, pos_s: np.ndarray, sample_size: int, names: str = "input"
+) -> SampleScores:
+    """Check and arrange scores; `top` [Q, T], `pos_q` [P] query row, `pos_s` [P] score, `sample_size` S.
+
+    Half-precision scores are compared in half precision (positives are rounded to it), integers as they are.
+    Raises InputError for NaN or infinite scores, lists that are not descending, T > S, a query without
+    positives, a `pos_q` outside the queries. Positives may come in any order.
+    """
+    top, query, score = np.asarray(top), np.asarray(pos_q), np.asarray(pos_s)
+    if top.ndim != 2 or 0 in top.shape:
+        raise InputError(
+            f"{names}: top has shape {top.shape}; it must be [queries, T], one descending list per query"
+        )
+    for name, array in (("top", top), ("pos_s", score)):
+        if array.dtype.kind not in "fiu":
+            raise InputError(f"{names}: {name} holds {array.dtype}; scores must be real numbers")
+    if query.ndim != 1 or score.shape != query.shape or query.size == 0:
+        raise InputError(
+            f"{names}: pos_q {query.shape} and pos_s {score.shape} must be two equally long, non-empty lists"
+        )
+    whole = query.dtype.kind in "iu" or (query.dtype.kind == "f" and np.all(query == np.floor(query)))
+    if not whole:
+        raise InputError(f"{names}: pos_q holds {query.dtype}; it must hold whole query numbers")
+    query = query.astype(np.int64)
+    n = len(top)
+    if query.min() < 0 or query.max() >= n:
+        bad = int(np.flatnonzero((query < 0) | (query >= n))[0])
+        raise InputError(
+            f"{names}: positive {bad} names query {query[bad]}, but top has the queries 0 to {n - 1}"
+        )
+    size = _whole(sample_size, f"{names}: S")
+    if top.shape[1] > size:
+        raise InputError(
+            f"{names}: top keeps T = {top.shape[1]} scores of a sample of S = {size}; T cannot exceed S"
+        )
+    if top.dtype == np.float16:
+        score = score.astype(np.float16)
+    top = np.ascontiguousarray(
+        top, np.float32 if top.dtype.itemsize <= 2 or top.dtype == np.float32 else float
+    )
+    score = score.astype(np.float64)
+    if not np.isfinite(top).all():
+        row, column = (int(v[0]) for v in np.nonzero(~np.isfinite(top)))
+        raise InputError(
+            f"{names}: top[{row}, {column}] is {top[row, column]}; every score must be a finite number"
+        )
+    if not np.isfinite(score).all():
+        bad = int(np.flatnonzero(~np.isfinite(score))[0])
+        raise InputError(
+            f"{names}: pos_s[{bad}] (query {query[bad]}) is {score[bad]}; every score must be a finite number"
+        )
+    rising = top[:, 1:] > top[:, :-1]
+    if rising.any():
+        row, column = (int(v[0]) for v in np.nonzero(rising))
+        raise InputError(
+            f"{names}: query {row} of top rises from {top[row, column]:.6g} to {top[row, column + 1]:.6g} at"
+            f" column {column + 1}; each list must be in descending order, best distractor first"
+        )
+    positives = np.bincount(query, minlength=n)
+    if positives.min() == 0:
+        raise InputError(
+            f"{names}: query {int(np.argmin(positives))} has no positive, so its average precision is not"
+            " defined; leave the query out of top"
+        )
+    order = np.lexsort((-score, query))
+    query, score = query[order], score[order]
+    first = np.concatenate([[0], np.cumsum(positives)[:-1]])
+    return SampleScores(top, query, score, np.arange(len(query)) - first[query] + 1, positives, size)
+
+
+def load_scores(path: Path) -> tuple[SampleScores, dict[str, Any]]:
+    """Read `top`, `pos_q`, `pos_s`, `S` from an .npz file (no pickles), and what else it holds of `full_map`,
+    `true_x`, `full_B` (truth, for plots) and `hard` (mined distractors' scores). Raises InputError naming
+    the file and the array.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected an .npz with top, pos_q, pos_s and S")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_BYTES:
+            raise InputError(f"{path}: unpacks to {size >> 20} MiB; at most {MOST_BYTES >> 20} MiB are read")
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [name for name in ("top", "pos_q", "pos_s", "S") if name not in archive.files]
+            if missing:
+                raise InputError(
+                    f"{path}: has no {', '.join(missing)}; needed are top [queries, T], pos_q, pos_s and S"
+                )
+            arrays = {name: archive[name] for name in ("top", "pos_q", "pos_s", "S")}
+            truth = {n: archive[n] for n in ("full_map", "true_x", "full_B", "hard") if n in archive.files}
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
+        raise InputError(f"{path}: cannot be read as an .npz of plain arrays ({error})") from error
+    if arrays["S"].size != 1:
+        raise InputError(f"{path}: S has {arrays['S'].size} values; it must be one number, the sample size")
+    scores = sample_scores(
+        arrays["top"], arrays["pos_q"], arrays["pos_s"], arrays["S"].reshape(()).item(), str(path)
+    )
+    return scores, truth
+
+
+def check_gallery(scores: SampleScores, gallery: float, cutoff: int, names: str = "input") -> int:
+    """`gallery` N as an int. Raises InputError where N < S or `cutoff` < 1."""
+    size = _whole(gallery, f"{names}: the gallery size N")
+    if size < scores.sample_size:
+        raise InputError(
+            f"{names}: the sample of S = {scores.sample_size} distractors is larger than the gallery"
+            f" N = {size}; a sample cannot exceed its pool"
+        )
+    if int(cutoff) != cutoff or cutoff < 1:
+        raise InputError(f"{names}: the cut-off K is {cutoff}; it must be a whole number of at least 1")
+    return size
+
+
+def count_ahead(top: np.ndarray, query: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """#{top[query] >= score} per positive [P] int64, by bisection; `top` [Q, T] descending."""
+    return _count_ahead(
+        np.ascontiguousarray(top), np.ascontiguousarray(query), np.ascontiguousarray(score, np.float64)
+    )
+
+
+def _whole(value: Any, what: str) -> int:
+    if not isinstance(value, (int, float, np.integer, np.floating)) or not np.isfinite(value):
+        raise InputError(f"{what} is {value!r}; it must be a whole number")
+    if int(value) != value or value < 1:
+        raise InputError(f"{what} is {value}; it must be a whole number of at least 1")
+    return int(value)
+
+
+@compiled(parallel=True, nogil=True)
+def _count_ahead(top, query, score):
+    length = top.shape[1]
+    out = np.empty(len(score), np.int64)
+    for p in prange(len(score)):
+        row = query[p]
+        low = 0
+        high = length
+        while low < high:
+            middle = (low + high) // 2
+            if top[row, middle] >= score[p]:
+                low = middle + 1
+            else:
+                high = middle
+        out[p] = low
+    return out
