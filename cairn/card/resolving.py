@@ -96,22 +96,23 @@ def fitting(
 def pairs(table: Table, stated: Stated, speech: Speech, keys: Sequence[Asked]) -> list[Pair]:
     """The readings of a comparison whose rows have all of `keys`, best first."""
     usable = [row for row in table.rows if all(row_has(row, key, table) for key in keys)]
+    references = _likely(
+        table,
+        stated.reference,
+        speech,
+        [row for row in usable if _meant(row, stated.reference, table, speech)],
+    )
     subject = speech.subject if _PRONOUN.match(stated.subject.strip()) else stated.subject
-    implicit = not any(told(row, subject, table) for row in usable)
-    made: list[Pair] = []
-    references = _top(usable, lambda row: _scored(row, stated.reference, table, speech))
-    subjects = _top(usable, lambda row: _scored(row, subject, table, speech))
-    for reference, reference_score in references:
-        if not _meant(reference, stated.reference, table, speech):
-            continue
-        for row, row_score in subjects:
-            if row is reference:
-                continue
-            if not (row.own if implicit else _meant(row, subject, table, speech)):
-                continue
-            score = reference_score + row_score + _together(row, reference)
-            score += _OWNER if implicit and row.own else 0.0
-            made.append(Pair(row, reference, score))
+    named = [row for row in usable if _meant(row, subject, table, speech)]
+    # Nobody named: the document's own rows.
+    owner = 0.0 if named else _OWNER
+    subjects = _likely(table, subject, speech, named or [row for row in usable if row.own])
+    made = [
+        Pair(row, reference, reference_score + row_score + _together(row, reference) + owner)
+        for reference, reference_score in references
+        for row, row_score in subjects
+        if row is not reference
+    ]
     made.sort(key=lambda pair: -pair.score)
     return made
 
@@ -178,8 +179,10 @@ def _together(first: Row, second: Row) -> float:
     return min(_TABLE, 0.6 * shared)
 
 
-def _top(rows: Sequence[Row], score: Callable[[Row], float], limit: int = 40) -> list[tuple[Row, float]]:
-    scored = [(row, score(row)) for row in rows]
+def _likely(
+    table: Table, mention: str, speech: Speech, rows: Sequence[Row], limit: int = 40
+) -> list[tuple[Row, float]]:
+    scored = [(row, _scored(row, mention, table, speech)) for row in rows]
     scored.sort(key=lambda item: -item[1])
     return scored[:limit]
 

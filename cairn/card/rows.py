@@ -1,5 +1,6 @@
 """Finds the results in a document: rows (what was measured) of cells (benchmark, column, value)."""
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -56,12 +57,12 @@ class Table:
     document: Mapping[str, Any]
     weights: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def datasets(self) -> tuple[str, ...]:
         """Benchmarks in the order of the document."""
         return tuple(dict.fromkeys(key[0] for row in self.rows for key in row.cells if key[0] is not None))
 
-    @property
+    @functools.cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns in the order of the document."""
         return tuple(dict.fromkeys(key[1] for row in self.rows for key in row.cells))

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -148,7 +149,9 @@ claims:
     query: >-
       SELECT label, slice, percent - best_percent AS difference, percent > best_percent AS holds FROM standing
       WHERE benchmark = '{benchmark}' AND slice = 'hard' AND stage <> 'global'
-    sentence: "{{label}} exceeds the best published {{slice}} number on {benchmark} by {{difference:size}} ({{difference:signed}})"
+    sentence: >-
+      {{label}} exceeds the best published {{slice}} number on {benchmark} by {{difference:size}}
+      ({{difference:signed}})
 """
 
 
@@ -157,6 +160,14 @@ def test_a_project_s_own_claim_is_computed(compared: Path) -> None:
     assert sentences(build_card(compared), "beats-l2g") == [
         "dinov2-l/decon exceeds the best published hard number on rparis6k-1m by 2.63 (+2.63)"
     ]
+
+
+def test_the_claim_in_the_documentation_works(compared: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/results-card.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (compared / "claims.yaml").write_text(block)
+    (sentence,) = sentences(build_card(compared), "beats-the-best-published")
+    assert sentence.endswith("is 2.63 points above L2G CANN-FIRE + MDS rerank on rparis6k-1m hard.")
 
 
 def test_a_claim_that_is_no_longer_true_fails_the_build(compared: Path, tmp_path: Path) -> None:
