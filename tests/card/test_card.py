@@ -147,7 +147,8 @@ CLAIM = """
 claims:
   - name: beats-l2g
     query: >-
-      SELECT label, slice, percent - best_percent AS difference, percent > best_percent AS holds FROM standing
+      SELECT label, slice, percent - best_percent AS difference, percent > best_percent AS holds
+      FROM standing
       WHERE benchmark = '{benchmark}' AND slice = 'hard' AND stage <> 'global'
     sentence: >-
       {{label}} exceeds the best published {{slice}} number on {benchmark} by {{difference:size}}
