@@ -20,6 +20,7 @@ _NEAR = 1.0
 _TABLE = 1.5
 _MEANS = 1.0
 _AGAIN = 3.0
+_OTHER_MEASURE = 3.0
 # The least weight of words that singles a row out.
 ENOUGH = 0.3
 # Rows whose score is this close to the best one's may be meant as well.
@@ -169,6 +170,9 @@ def _meant(row: Row, mention: str, table: Table, speech: Speech) -> bool:
 
 
 def _together(first: Row, second: Row) -> float:
+    """Rows of one table, or near one another, are compared; rows of different measures are not."""
+    if first.measures != second.measures:
+        return -_OTHER_MEASURE
     if first.table == second.table:
         return _TABLE
     shared = 0

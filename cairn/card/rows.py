@@ -44,6 +44,11 @@ class Row:
     table: Path_
     cells: Mapping[Key, Cell]
 
+    @functools.cached_property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that its path names, where the columns are slices: `("map",)`."""
+        return tuple(kind for step in self.path if isinstance(step, str) and (kind := column(step)))
+
     @property
     def means(self) -> bool:
         return any(cell.spread is not None for cell in self.cells.values())

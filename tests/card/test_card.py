@@ -84,8 +84,8 @@ def test_the_card_is_deterministic_and_passes_its_schema_and_audit(compared: Pat
 def test_claims_are_computed_with_sign_and_rounding(compared: Path) -> None:
     card = build_card(compared)
     second = " ".join(sentences(card, "second-stage"))
-    assert "adds 16.76 points on roxford5k-1m hard" in second  # 75.14 − 58.38
-    above, below = "2.63 points above L2G", "4.66 points below L2G"
+    assert "adds 16.76 points (map) on roxford5k-1m hard" in second  # 75.14 − 58.38
+    above, below = "2.63 points (map) above L2G", "4.66 points (map) below L2G"
     against = " ".join(sentences(card, "against-published"))
     assert above in against and "on rparis6k-1m hard" in against and "rank 1 of 7" in against
     assert below in against and "on roxford5k-1m hard" in against and "rank 4 of 7" in against
@@ -99,7 +99,16 @@ def test_a_narrow_interval_is_no_longer_level(project: Path) -> None:
     add_published_run(project, width=0.001)
     card = build_card(project)
     assert not sentences(card, "level-with-published")
-    assert any("0.52 points above L2G" in text for text in sentences(card, "against-published"))
+    assert any("0.52 points (map) above L2G" in text for text in sentences(card, "against-published"))
+
+
+def test_sentences_are_tied_to_the_right_measure(project: Path) -> None:
+    rows = read_results(project / RESULTS_PATH)
+    rows += [replace(row, name=replace(row.name, metric="mp@1"), value=row.value + 0.03) for row in rows]
+    write_results(project / RESULTS_PATH, rows)
+    stated = [f for f in check_card(build_card(project)) if f.rule == "difference"]
+    assert stated and {f.severity for f in stated} == {"right"}
+    assert all("/ map)" in f.message and "mp@1" not in f.message for f in stated)
 
 
 def test_a_lost_gain_changes_its_verb(project: Path) -> None:

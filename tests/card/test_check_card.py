@@ -245,6 +245,12 @@ def test_a_superlative_that_names_no_benchmark_may_mean_the_one_on_which_it_hold
     assert [f.severity for f in of(check_card({"rows": rows, "a": said}), "best")] == ["error"]
 
 
+def test_harder_slices_are_lower_in_average_precision_alone() -> None:
+    row = {"medium": {"value": 40.0}, "easy": {"value": 30.0}}
+    assert of(check_card({"results": {"map": row}}), "order", "warning")
+    assert not of(check_card({"results": {"mp@1": row}}), "order")
+
+
 def test_counts_of_another_file() -> None:
     found = check_card(documents.AUDIT)
     assert not [finding for finding in found if finding.severity in ("error", "warning")]
