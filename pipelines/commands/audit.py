@@ -206,7 +206,7 @@ def _print(*parts: "RenderableType") -> None:
     if not console.is_terminal:
         console.width = 400  # a file or a pipe has no edge to break lines at
     for part in parts:
-        console.print(part)
+        console.print(part, highlight=False, markup=False)
 
 
 def _note(message: str) -> None:
