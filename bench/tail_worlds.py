@@ -47,7 +47,8 @@ HELD_OUT = (
 class World(NamedTuple):
     """A sample, the gallery size N it stands for, and the exact mean AP@K over the full pool (`full`).
 
-    `law`: the same in expectation over pools (NaN where unknown); `counts` [P]: full-pool distractors ahead.
+    `law`: the same in expectation over pools (NaN where unknown); `counts` [P]: full-pool distractors ahead;
+    `x` [P]: true hardness (counts/N where nothing better is known).
     """
 
     scores: SampleScores
@@ -56,6 +57,7 @@ class World(NamedTuple):
     full: float
     law: float
     counts: np.ndarray
+    x: np.ndarray
 
 
 def quantiles(shape: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -122,7 +124,7 @@ def world(
     counts = scores.counts + rest
     full = _mean(scores, realised_precision(counts, scores.index, cutoff), cutoff)
     law = _mean(scores, expected_precision(x, scores.index, gallery, cutoff), cutoff)
-    return World(scores, gallery, cutoff, full, law, counts)
+    return World(scores, gallery, cutoff, full, law, counts, x)
 
 
 def population(shape: str, gallery: int = 10**8, cutoff: int = 1000, queries: int = 60_000) -> float:
@@ -205,7 +207,7 @@ class ClusteredPool:
         scores = sample_scores(np.take_along_axis(self.best, order, 1), self.pos_q, self.pos_s, sample)
         counts = count_ahead(self.best, scores.query, scores.score)
         full = _mean(scores, realised_precision(counts, scores.index, cutoff), cutoff)
-        return World(scores, self.size, cutoff, full, float("nan"), counts)
+        return World(scores, self.size, cutoff, full, float("nan"), counts, counts / self.size)
 
 
 def proxy_world(seed: int, fraction: float, correlation: float, gallery: int = 10**8, mined: int = 1000,
@@ -239,7 +241,7 @@ def proxy_world(seed: int, fraction: float, correlation: float, gallery: int = 1
     scores = sample_scores(top, query, score, sample)
     counts = count_ahead(everything, scores.query, scores.score.astype(np.float64))
     full = _mean(scores, realised_precision(counts, scores.index, cutoff), cutoff)
-    return World(scores, gallery, cutoff, full, float("nan"), counts), hard
+    return World(scores, gallery, cutoff, full, float("nan"), counts, counts / gallery), hard
 
 
 def _mean(scores: SampleScores, terms: np.ndarray, cutoff: int) -> float:

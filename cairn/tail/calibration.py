@@ -57,7 +57,7 @@ def calibrate(
     variance = 0.0
     for number, top in enumerate(tops):
         part = scores.with_top(top, max(scores.sample_size // parts, top.shape[1]))
-        got = predict(part, fit_posterior(part.top, k), scores.sample_size, cutoff)
+        got = predict(part, fit_posterior(part.spread_top, k), scores.sample_size, cutoff)
         draws[number] = average_precision(got.precision, scores.query, scores.positives, cutoff)
         variance += mean_variance(scores, got.variance, cutoff) / len(tops)
     means = draws.mean(axis=1)

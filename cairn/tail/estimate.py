@@ -15,7 +15,7 @@ from cairn.tail.hardness import TailFit, evt_hardness, exceedance_count, fit_tai
 from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
 from cairn.tail.law import average_precision
 from cairn.tail.posterior import Prediction, TailPosterior, choose_posterior, predict
-from cairn.tail.scores import SampleScores, check_gallery, sample_scores
+from cairn.tail.scores import QUANTISED, SampleScores, check_gallery, sample_scores
 
 ESTIMATORS = ("default", "evt", "count", "naive", *baselines.CURVES)
 # A calibrated bias up to this size is not told apart from chance and lumps (docs/tail-aware.md): it widens
@@ -245,10 +245,10 @@ def _warnings(
             f" a positive where {copies['expected']:.1f} are expected; copies of positives in the pool push"
             " every estimate off, so remove them first"
         )
-    if scores.quantised > 0.05:
+    if scores.quantised > QUANTISED:
         out.append(
             f"{scores.quantised:.0%} of neighbouring scores tie: they look quantised (fp16 or int8); ties"
-            " count against the positive and the tail is fitted to steps, so prefer float32 scores"
+            " count against the positive, and the default spreads them before it fits; prefer float32 scores"
         )
     if size > kept and kept * gallery / size < cutoff:
         needed = int(np.ceil(cutoff * size / gallery))

@@ -53,7 +53,7 @@ def write_plot(chart: Any, rows: list[dict[str, Any]], path: Path) -> None:
     """`chart` as PNG at `path` and `rows` as CSV under the same name."""
     import vl_convert
 
-    image = vl_convert.vegalite_to_png(chart.to_json(), scale=2)
+    image = vl_convert.vegalite_to_png(chart.to_json(), scale=1)
     with atomic(path) as temporary:
         temporary.write_bytes(image)
     columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -150,7 +150,9 @@ def truth_table(scores: SampleScores, result: TailEstimate, true_x: np.ndarray) 
 def _gallery(rows: list[dict[str, Any]]) -> Any:
     import altair as alt
 
-    x = alt.X("n:Q", scale=alt.Scale(type="log"), title="gallery size N", axis=alt.Axis(format=".0e"))
+    x = alt.X(
+        "n:Q", scale=alt.Scale(type="log", nice=False), title="gallery size N", axis=alt.Axis(format=".0e")
+    )
     lines = alt.Chart(alt.Data(values=[r for r in rows if r["series"] != "interval"])).mark_line()
     lines = lines.encode(x, alt.Y("map:Q", title="mAP"), alt.Color("series:N", title=None))
     interval = alt.Chart(alt.Data(values=[r for r in rows if r["series"] == "interval"]))
@@ -179,7 +181,10 @@ def _sample(rows: list[dict[str, Any]]) -> Any:
         .mark_line(point=True)
         .encode(
             alt.X(
-                "sample:Q", scale=alt.Scale(type="log"), title="sample size S", axis=alt.Axis(format=".0e")
+                "sample:Q",
+                scale=alt.Scale(type="log", nice=False),
+                title="sample size S",
+                axis=alt.Axis(format=".0e"),
             ),
             alt.Y("map:Q", title="predicted mAP at N", scale=alt.Scale(zero=False)),
             alt.Color("series:N", title=None),

@@ -125,7 +125,7 @@ def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> tuple
     sizes = [default_exceedances(scores.top.shape[1])]
     while sizes[-1] > FEWEST_EXCEEDANCES:
         sizes.append(max(sizes[-1] // 2, FEWEST_EXCEEDANCES))
-    tails = [fit_posterior(scores.top, k) for k in sizes]
+    tails = [fit_posterior(scores.spread_top, k) for k in sizes]
     found = [predict(scores, tail, gallery, cutoff) for tail in tails]
     ap = [average_precision(f.precision, scores.query, scores.positives, cutoff) for f in found]
     allowed = AGREEMENT * np.log(gallery / scores.sample_size)

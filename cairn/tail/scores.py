@@ -13,6 +13,7 @@ from numba import prange
 from cairn.errors import InputError
 from cairn.tail.compiled import compiled
 
+QUANTISED = 0.05  # share of tied neighbours from which scores count as quantised
 MOST_BYTES = 8 << 30  # a score file unpacking to more than this is refused
 
 
@@ -46,6 +47,14 @@ class SampleScores:
     def quantised(self) -> float:
         """Share of neighbours in the kept lists that tie: above a few percent the scores are quantised."""
         return float(np.mean(self.top[:, 1:] == self.top[:, :-1])) if self.top.shape[1] > 1 else 0.0
+
+    @cached_property
+    def spread_top(self) -> np.ndarray:
+        """`top` for fitting tails: where scores are quantised, ties are spread evenly over their quantum.
+
+        A tail is a density, and steps have none. Counting never uses this.
+        """
+        return spread_ties(self.top) if self.quantised > QUANTISED else self.top
 
     def with_top(self, top: np.ndarray, sample_size: int) -> "SampleScores":
         """The same positives before another sample (shape as `top`; unchecked)."""
@@ -174,12 +183,40 @@ def count_ahead(top: np.ndarray, query: np.ndarray, score: np.ndarray) -> np.nda
     )
 
 
+def spread_ties(top: np.ndarray) -> np.ndarray:
+    """Descending lists [Q, T] whose equal values are moved apart, evenly up to midway to their neighbours."""
+    return _spread_ties(np.ascontiguousarray(top, np.float64))
+
+
 def _whole(value: Any, what: str) -> int:
     if not isinstance(value, (int, float, np.integer, np.floating)) or not np.isfinite(value):
         raise InputError(f"{what} is {value!r}; it must be a whole number")
     if int(value) != value or value < 1:
         raise InputError(f"{what} is {value}; it must be a whole number of at least 1")
     return int(value)
+
+
+@compiled(nogil=True)
+def _spread_ties(top):
+    rows, kept = top.shape
+    out = top.copy()
+    for row in range(rows):
+        first = 0
+        while first < kept:
+            last = first
+            while last + 1 < kept and top[row, last + 1] == top[row, first]:
+                last += 1
+            many = last - first + 1
+            below = top[row, first] - top[row, last + 1] if last + 1 < kept else 0.0
+            above = top[row, first - 1] - top[row, first] if first > 0 else below
+            if last + 1 == kept:
+                below = above
+            if many > 1:
+                for place in range(many):
+                    share = (place + 0.5) / many
+                    out[row, first + place] += above / 2 - share * (above + below) / 2
+            first = last + 1
+    return out
 
 
 @compiled(parallel=True, nogil=True)

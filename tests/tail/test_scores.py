@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cairn.errors import InputError
-from cairn.tail.scores import check_gallery, load_scores, sample_scores
+from cairn.tail.scores import check_gallery, load_scores, sample_scores, spread_ties
 
 
 def good():
@@ -121,3 +121,11 @@ def test_a_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("cairn.tail.scores.MOST_BYTES", 1 << 20)
     with pytest.raises(InputError, match="unpacks to"):
         load_scores(tmp_path / "bomb.npz")
+
+
+def test_ties_are_spread_evenly_and_keep_their_order():
+    got = spread_ties(np.array([[5.0, 4.0, 4.0, 4.0, 4.0, 2.0], [3.0, 3.0, 2.0, 1.0, 1.0, 1.0]]))
+    np.testing.assert_allclose(got[0], [5, 4.5 - 0.1875, 4.5 - 0.5625, 4.5 - 0.9375, 4.5 - 1.3125, 2])
+    assert (np.diff(got, axis=1) < 0).all()
+    np.testing.assert_allclose(got[1], [3.25, 2.75, 2, 4 / 3, 1, 2 / 3])
+    assert (spread_ties(np.ones((1, 4))) == 1).all()
