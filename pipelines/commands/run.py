@@ -11,6 +11,9 @@ def run(
     target: Annotated[
         str, typer.Argument(help="BENCHMARK, or BENCHMARK/SYSTEM; everything in params.yaml where left out.")
     ] = "",
+    profile: Annotated[
+        str, typer.Option("--profile", help="First put what profiles/NAME.yaml lists into params.yaml.")
+    ] = "",
     json_output: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Bring the benchmark's numbers up to date through DVC, then print them.
@@ -25,6 +28,11 @@ def run(
     from pipelines.project import PARAMETERS, find_root
 
     root = find_root()
+    if profile:
+        from pipelines.profile import apply_profile
+
+        for key in apply_profile(root, profile):
+            say(f"params.yaml: {key} from the profile {profile}")
     parameters = load_parameters(root / PARAMETERS)
     keys = matching_runs(target, parameters.runs)
     if write_pipeline(root, parameters):
