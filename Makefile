@@ -30,8 +30,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(EXTRA) requirements-dev.lock
 demo: install ## draw the synthetic town, run the default graph, print the numbers
 	@$(BIN)/cairn run
 
-demo-full: install ## everything that works without a download
-	@$(BIN)/cairn run
+demo-full: install ## everything that works without a download (adds profiles/full.yaml to params.yaml)
+	@$(BIN)/cairn run --profile full
 
 test: $(VENV)/.installed-dev ## the whole suite, lint and types
 	$(BIN)/ruff format --check .

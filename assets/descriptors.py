@@ -1,6 +1,28 @@
 """One vector per image: what is searched."""
 
+from pathlib import Path
+from typing import Any
+
 from assets.step import Job, step
+
+
+def sample(job: Job, stored: Path, items: int, seed: int) -> dict[str, Any]:
+    """Recompute a few descriptors for `cairn bless`."""
+    from cairn.benchmarks.structure import read_ground_truth
+    from cairn.images.manifest import read_manifest
+    from cairn.systems.sampling import sample_descriptors
+
+    return sample_descriptors(
+        read_manifest(job.inputs["manifest"] / "manifest.parquet"),
+        read_ground_truth(job.inputs["manifest"] / "queries"),
+        job.root,
+        job.inputs["vocabulary"],
+        job.parameters["encoder"],
+        job.parameters["settings"],
+        stored,
+        items=items,
+        seed=seed,
+    )
 
 
 @step(
@@ -10,6 +32,7 @@ from assets.step import Job, step
     parameters=("system.encoder", "system.settings"),
     picks=("encoder",),
     kinds=("parquet",),
+    sample=sample,
 )
 def descriptors(job: Job) -> None:
     """Global descriptors of the gallery (one Parquet shard per hash of the image id) and of the queries.

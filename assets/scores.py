@@ -8,6 +8,7 @@ from assets.step import Job, step
     inputs={
         "ranking": "ranking",
         "reranking": "reranking",
+        "tail": "tail",
         "ground_truth": "ground_truth",
         "manifest": "manifest",
     },
@@ -21,7 +22,6 @@ def scores(job: Job) -> None:
     Scored by the benchmark's own protocol (toytown: revisited Oxford / Paris, Radenović et al., CVPR 2018).
     """
     from cairn.report.gallery import write_gallery
-
     from cairn.results.scoring import score_run
 
     score_run(
@@ -29,6 +29,7 @@ def scores(job: Job) -> None:
         job.system,
         ranking=job.inputs["ranking"],
         reranking=job.inputs["reranking"],
+        tail=job.inputs["tail"],
         ground_truth=job.inputs["ground_truth"],
         manifest=job.inputs["manifest"],
         metric=job.parameters["metric"],

@@ -19,6 +19,7 @@ MODULES = (
     "ranking",
     "local",
     "reranking",
+    "tail",
     "scores",
     "results",
 )

@@ -1,6 +1,7 @@
 """Metrics at full size beside plain per-query loops: same numbers, times and their ratio.
 
-Run: `python bench/bench_metrics.py`. One process; inputs are drawn from a fixed seed at the benchmarks' sizes.
+Run: `python bench/bench_metrics.py`. One process; inputs are drawn from a fixed seed at the benchmarks'
+sizes.
 """
 
 import time

@@ -15,7 +15,7 @@ IDENTIFIER = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SECTIONS = ("benchmarks", "systems", "runs")
 RUN_KEYS = ("benchmark", "system")
 # Keys of a benchmark that every adapter shares; the others belong to the adapter.
-BENCHMARK_KEYS = ("adapter", "training", "metric")
+BENCHMARK_KEYS = ("adapter", "training", "metric", "tail")
 # Keys of a system that do not belong to its encoder.
 SYSTEM_KEYS = ("encoder", "search", "rerank")
 
@@ -24,7 +24,7 @@ SYSTEM_KEYS = ("encoder", "search", "rerank")
 class Parameters:
     """The whole of `params.yaml`, with every default filled in.
 
-    `benchmarks[name]` has `adapter`, `training`, `metric` and `settings` (the adapter's own keys);
+    `benchmarks[name]` has `adapter`, `training`, `metric`, `tail` and `settings` (the adapter's own keys);
     `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
     them that decide what is learned from training images, and which local features there are), `search`,
     `rerank`; `runs[name]` has `benchmark` and `system`.
@@ -145,7 +145,18 @@ def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]
     training = _required(entry, "training", where)
     metric = entry.get("metric", adapter.METRIC)
     check_metric(metric, f"{where}.metric")
-    return {"adapter": entry["adapter"], "training": training, "metric": metric, "settings": settings}
+    tail = None
+    if entry.get("tail") is not None:
+        from cairn.systems.tail import TailParameters
+
+        tail = validate(TailParameters, entry["tail"], f"{where}.tail")
+    return {
+        "adapter": entry["adapter"],
+        "training": training,
+        "metric": metric,
+        "tail": tail,
+        "settings": settings,
+    }
 
 
 def check_metric(metric: Any, where: str) -> None:

@@ -82,6 +82,15 @@ def _relative(root: Path, path: Path) -> str:
     )
 
 
+def _on_one_line(mapping: dict[str, str]) -> Any:
+    """The mapping as `{benchmark: …, system: …}`, the way the file writes its runs."""
+    from ruamel.yaml.comments import CommentedMap
+
+    line = CommentedMap(mapping)
+    line.fa.set_flow_style()
+    return line
+
+
 def _write(path: Path, name: str, entry: dict[str, Any], runs: dict[str, Any]) -> None:
     from ruamel.yaml import YAML
 
@@ -89,7 +98,8 @@ def _write(path: Path, name: str, entry: dict[str, Any], runs: dict[str, Any]) -
     yaml.preserve_quotes = True
     yaml.width = 10_000
     document = yaml.load(path.read_text("utf-8"))
-    for section, values in (("benchmarks", {name: entry}), ("runs", runs)):
+    pairs = {run: _on_one_line(pair) for run, pair in runs.items()}
+    for section, values in (("benchmarks", {name: entry}), ("runs", pairs)):
         if document.get(section) is None:
             document[section] = {}
         document[section].update(values)

@@ -6,7 +6,23 @@ import sys
 import typer
 
 from cairn.errors import CairnError
-from pipelines.commands import add, bless, fetch, graph, run, score, sql, status, tail, trace, ui, verify
+from pipelines.commands import (
+    add,
+    audit,
+    bless,
+    card,
+    check_card,
+    fetch,
+    graph,
+    run,
+    score,
+    sql,
+    status,
+    tail,
+    trace,
+    ui,
+    verify,
+)
 
 app = typer.Typer(
     name="cairn",
@@ -26,6 +42,9 @@ app.command("bless")(bless.bless)
 app.command("sql")(sql.sql)
 app.add_typer(score.app, name="score")
 app.command("tail")(tail.tail)
+app.add_typer(audit.app, name="audit")
+app.command("card")(card.card)
+app.command("check-card")(check_card.check_card)
 app.command("ui")(ui.ui)
 app.command("generate")(graph.generate)
 app.command("code", hidden=True)(graph.code)

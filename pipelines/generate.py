@@ -62,7 +62,8 @@ def _code_stage(parameters: Parameters) -> dict[str, Any]:
         "cmd": "python -m pipelines code",
         "deps": [*SOURCE_DIRECTORIES, *user_files(parameters)],
         "params": [{PARAMETERS: ["benchmarks", "systems", "runs"]}],
-        "outs": [CODE],
+        # Kept while the stage runs: where params.yaml is wrong, the digests of before stay in place.
+        "outs": [{CODE: {"persist": True}}],
     }
 
 

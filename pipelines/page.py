@@ -19,6 +19,7 @@ WATCHED = ("assets", "cairn", "pipelines", PARAMETERS)
 POLL_SECONDS = 1.0
 CONFIGURATION = """\
 telemetry: {enabled: false}
+nux: {enabled: false}
 # Sensors are cheap here; their ticks need not be kept.
 retention: {sensor: {purge_after_days: {skipped: 1}}}
 """

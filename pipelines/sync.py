@@ -138,7 +138,10 @@ def _latest(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.AssetMateriali
 
 
 def _observe(instance: dg.DagsterInstance, key: dg.AssetKey, version: str) -> None:
-    records = instance.fetch_observations(key, limit=1).records
-    latest = records[0].asset_observation if records else None
+    """Record the version of a user's own path. Dagster reads that of an external asset off materialisations."""
+    latest = _latest(instance, key)
     if latest is None or (latest.tags or {}).get(DATA_VERSION_TAG) != version:
-        instance.report_runless_asset_event(dg.AssetObservation(key, tags={DATA_VERSION_TAG: version}))
+        tags = {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization(key, tags=tags, description="as it lies there")
+        )

@@ -29,6 +29,7 @@ def download_bars(files: int, total: int | None) -> Iterator[Callable[[str, int,
         BarColumn,
         DownloadColumn,
         Progress,
+        TaskID,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
@@ -43,7 +44,7 @@ def download_bars(files: int, total: int | None) -> Iterator[Callable[[str, int,
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         everything = progress.add_task(f"{files} files", total=total) if files > 1 else None
-        tasks: dict[str, tuple[int, int]] = {}
+        tasks: dict[str, tuple[TaskID, int]] = {}
 
         def advance(name: str, done: int, size: int | None) -> None:
             if name not in tasks:

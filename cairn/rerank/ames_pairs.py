@@ -49,6 +49,33 @@ class LocalSource(Protocol):
 
 
 @dataclass(frozen=True)
+class RootSource:
+    """A source of SIFT descriptors (8-bit integers) as RootSIFT, which is what they are to be compared as."""
+
+    source: LocalSource
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    @property
+    def dim(self) -> int:
+        return self.source.dim
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.source
+
+    def row_of(self, name: str) -> int:
+        return self.source.row_of(name)
+
+    def batch(self, names: Sequence[str], keypoints: int) -> tuple[np.ndarray, np.ndarray]:
+        from cairn.encoders.rootsift import root
+
+        descriptors, mask = self.source.batch(names, keypoints)
+        return root(descriptors.reshape(-1, self.dim)).reshape(descriptors.shape), mask
+
+
+@dataclass(frozen=True)
 class Shortlist:
     """The candidates of one query whose logits are wanted, in any order."""
 

@@ -11,6 +11,7 @@ times the mean squared error between its output tokens and a full-precision teac
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +24,17 @@ from cairn.progress import track
 from cairn.rerank.ames import Ames, AmesShape
 from cairn.rerank.ames_pairs import LocalSource, checked_batch
 
+# The matching start: attention to an equal token has a score of SHARPNESS * sqrt(model_dim / heads), to any
+# other about SHARPNESS in either direction, to the matching token UNMATCHED, between the two.
+SHARPNESS, UNMATCHED, TOKEN = 1.8, 6.0, 3.0
+
 
 @dataclass(frozen=True)
 class TrainOptions:
     """Knobs of the training; learning rate, decay, warm-up, candidates and beta default to the authors'.
 
     Lengths: the most descriptors of the anchor and of the other image; `least` the fewest. `triplets` per
-    step.
+    step. `start`: "random" as in the paper, or "matching", where training images are few.
     """
 
     steps: int = 1000
@@ -42,11 +47,14 @@ class TrainOptions:
     least: int = 10
     candidates: int = 300
     beta: float = 10.0
+    start: str = "random"
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.triplets < 1 or self.candidates < 2 or self.least < 1:
             raise ParameterError("AMES training: steps, triplets and least must be >= 1, candidates >= 2")
+        if self.start not in ("random", "matching"):
+            raise ParameterError(f"AMES training: start {self.start!r}; expected random or matching")
         if self.least > min(self.query_length, self.gallery_length):
             raise ParameterError(
                 f"AMES training: at least {self.least} descriptors per image, but lengths end at "
@@ -136,8 +144,10 @@ def train_ames(
     generator = np.random.default_rng(options.seed)
     with _deterministic(options.seed):
         network = Ames(shape)
-        if shape.binarized:
-            _begin_binarization(network, source, names, generator, options)
+        if shape.binarized or options.start == "matching":
+            _begin_projection(network, _sample(source, names, generator, options), generator)
+        if options.start == "matching":
+            _begin_matching(network)
         network.train()
         optimizer = torch.optim.AdamW(
             network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
@@ -245,20 +255,57 @@ def _loss(network: Ames, batch: _Batch, teacher: Ames | None, beta: float) -> Te
     return F.binary_cross_entropy_with_logits(logits, labels) + beta * F.mse_loss(tokens, taught)
 
 
-def _begin_binarization(
-    network: Ames,
-    source: LocalSource,
-    names: Sequence[str],
-    generator: np.random.Generator,
-    options: TrainOptions,
-) -> None:
-    chosen = generator.permutation(len(names))[:256]
-    local, padding = checked_batch(
-        source, [names[int(row)] for row in sorted(chosen)], options.gallery_length
-    )
-    projection = itq(local[~padding], network.shape.model_dim, generator)
+def _sample(
+    source: LocalSource, names: Sequence[str], generator: np.random.Generator, options: TrainOptions
+) -> NDArray[np.float32]:
+    """Descriptors [n, dim] of up to 256 training images."""
+    chosen = sorted(generator.permutation(len(names))[:256])
+    local, padding = checked_batch(source, [names[int(row)] for row in chosen], options.gallery_length)
+    return local[~padding]
+
+
+def _begin_projection(network: Ames, samples: NDArray[np.float32], generator: np.random.Generator) -> None:
+    """Start the projection from `samples` [n, dim]: ITQ for bits, else PCA whitening."""
+    width = network.shape.model_dim
+    first: Any = network.remap_local[0]
     with torch.no_grad():
-        network.remap_local[0].W.copy_(torch.from_numpy(projection))  # type: ignore[union-attr, operator]
+        if network.shape.binarized:
+            first.W.copy_(torch.from_numpy(itq(samples, width, generator)))
+            return
+        unit = samples.astype(np.float64)
+        unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+        values, directions = np.linalg.eigh(np.cov(unit.T))
+        largest = np.argsort(-values, kind="stable")[:width]
+        whitening = (directions[:, largest] / np.sqrt(np.maximum(values[largest], 1e-9))).T
+        first.weight[: len(largest)] = torch.from_numpy(whitening)
+        first.bias[: len(largest)] = torch.from_numpy(-whitening @ unit.mean(axis=0))
+
+
+def _begin_matching(network: Ames) -> None:
+    """Start as a network that already matches: ours, not the paper's, for training sets of hundreds of images.
+
+    From a random start so few classes are learned by heart before matching is discovered. Here the cross-attention
+    compares tokens as they are (queries and keys a multiple of the identity) and copies what it finds (values
+    and output the identity). Every token is drawn to the matching token with one constant score: a token with a
+    partner attends to the partner, one without to the matching token, whose last dimension no other token uses. So
+    this dimension starts as the share of descriptors that found no partner, and all of it is then trained.
+    """
+    width, heads = network.shape.model_dim, network.shape.heads
+    rows = torch.arange(heads) * (width // heads)  # the first row of every head
+    identity = torch.eye(width)
+    with torch.no_grad():
+        linear: Any = network.remap_local[1 if network.shape.binarized else 0]
+        if network.shape.binarized:
+            linear.weight.copy_(identity)
+        linear.weight[-1], linear.bias[-1] = 0, 0
+        network.mtc_token.copy_(TOKEN * identity[-1])
+        for layer in network.decoder.layers:
+            attention: Any = layer.cross_attn
+            attention.in_proj_weight.copy_(torch.cat([SHARPNESS**0.5 * identity] * 2 + [identity]))
+            attention.in_proj_bias.zero_()
+            attention.out_proj.weight.copy_(identity)
+            attention.in_proj_weight[width + rows, -1] = 1
+            attention.in_proj_bias[rows] = UNMATCHED * (width // heads) ** 0.5 / TOKEN
 
 
 def _schedule(options: TrainOptions) -> Callable[[int], float]:

@@ -1,15 +1,15 @@
 """Geometric verification: how many local features of a query and an image agree on one view of a plane.
 
-Philbin, Chum, Isard, Sivic and Zisserman, CVPR 2007, section 4 (spatial re-ranking of a shortlist). Matches by
-Lowe's ratio (IJCV 2004, section 7.1) that are mutual; a homography by MAGSAC++ (Barath, Noskova, Ivashechkin and
-Matas, CVPR 2020; OpenCV's USAC_MAGSAC); its inliers, if it is a view that a camera can have.
+Philbin, Chum, Isard, Sivic and Zisserman, CVPR 2007, section 4 (spatial re-ranking of a shortlist). Matches
+by Lowe's ratio (IJCV 2004, section 7.1) that are mutual; a homography by MAGSAC++ (Barath, Noskova,
+Ivashechkin and Matas, CVPR 2020; OpenCV's USAC_MAGSAC); its inliers, if it is a view that a camera can have.
 
 An image's score is
 
     global similarity + weight × g / (g + saturation),   g = max(0, inliers − (minimum − 1)),
 
-so that unverified images keep their score, a few inliers move an image past similar ones, and many put it before
-all unverified ones.
+so that unverified images keep their score, a few inliers move an image past similar ones, and many put it
+before all unverified ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ UNVERIFIED = -1
 """In the column `inliers`: the image was not in the shortlist."""
 
 MOST_SCALE, LEAST_SCALE, MOST_STRETCH = 8.0, 0.08, 5.0
-"""Limits of the homography's linear part at the inliers' centre: larger or smaller scale, or a ratio of the two
-axes beyond the last, is no view of one plane that features would match in."""
+"""Limits of the homography's linear part at the inliers' centre: larger or smaller scale, or a ratio of the
+two axes beyond the last, is no view of one plane that features would match in."""
 CELL = 8
 """Inliers that lie in one cell of so many pixels in the image count once: clumps are easily matched by chance."""
 ITERATIONS, CONFIDENCE = 1000, 0.995
@@ -46,7 +46,8 @@ def local_features(parameters: RerankParameters) -> int:
 def rerank(
     queries: Sequence[RankedQuery], local: Path, parameters: RerankParameters, processes: int | None = None
 ) -> Iterator[tuple[RerankedQuery, dict[str, np.ndarray]]]:
-    """Yield each query's new order, and `inliers` (int32 [n], in the ranking's order; -1: not in the shortlist).
+    """Yield each query's new order, and `inliers` (int32 [n], in the ranking's order; -1: not in the
+    shortlist).
 
     `local` is the folder with the local features of queries (`queries.hdf5`) and images (`images.hdf5`).
     ArtifactError, naming query or image, where features are missing or the ranking is shorter than the
@@ -104,7 +105,8 @@ def inliers(query: LocalFeatures, image: LocalFeatures, parameters: Geometry) ->
 
 
 def matches(query: np.ndarray, image: np.ndarray, ratio: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of `query` [n, dim] and of `image` [m, dim] (L2-normalised) that match: mutual, and by Lowe's ratio.
+    """Rows of `query` [n, dim] and of `image` [m, dim] (L2-normalised) that match: mutual, and by Lowe's
+    ratio.
 
     Nothing matches where `image` has fewer than two descriptors: there is no second best.
     """

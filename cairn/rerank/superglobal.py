@@ -99,9 +99,10 @@ def rerank_superglobal(
 
 
 def reordered(query: RankedQuery, scores: NDArray[np.float32]) -> RerankedQuery:
-    """The query's list with its first `len(scores)` images sorted by `scores`, ties in the old order."""
+    """The query's list with its first `len(scores)` images sorted by `scores`, ties by manifest row."""
     m = len(scores)
-    order = np.concatenate([np.argsort(-scores, kind="stable"), np.arange(m, len(query.rank))])
+    first = np.lexsort((query.image_row[:m], -scores))
+    order = np.concatenate([first, np.arange(m, len(query.rank))])
     score = query.score.copy()
     score[:m] = scores
     return RerankedQuery(order.astype(np.int64), query.rank.copy(), score[order])

@@ -156,7 +156,7 @@ def rerank_query(
     """The query's list after the second stage.
 
     `ignored` [n]: images moved behind the ranking; `logits`: positions in `query` and their logits (any
-    order). Equal mixed scores keep their first-stage order. An image that was not re-ranked gets mix * global
+    order). Equal mixed scores are ordered by manifest row. An image that was not re-ranked gets mix * global
     score, the limit of the mixed score for a logit of minus infinity: no more than any re-ranked image has.
     Raises ArtifactError where a shortlisted image has no logit.
     """
@@ -172,7 +172,9 @@ def rerank_query(
         )
     mixed = mixed_score(query.score[chosen], logit[chosen], cell.mix, cell.temperature)
     kept, behind = np.flatnonzero(~ignored), np.flatnonzero(ignored)
-    order = np.concatenate([chosen[np.argsort(-mixed, kind="stable")], kept[len(chosen) :], behind])
+    order = np.concatenate(
+        [chosen[np.lexsort((query.image_row[chosen], -mixed))], kept[len(chosen) :], behind]
+    )
     moved = np.cumsum(ignored)
     rank = query.rank - moved  # of the kept ones, once the ignored have left
     last = query.gallery_size - len(behind)

@@ -24,6 +24,7 @@ def score_run(
     *,
     ranking: Path,
     reranking: Path,
+    tail: Path,
     ground_truth: Path,
     manifest: Path,
     metric: str,
@@ -50,9 +51,26 @@ def score_run(
                 Result(name, row.value, row.n_queries, gallery_size, unit=unit, low=row.low, high=row.high)
             )
         per_query.append(_labelled(per_query_table(scored), stage))
+    rows += tail_rows(benchmark, system, tail, gallery_size)
     shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
     write_results(output / "scores.parquet", rows)
     _write_table(output / "per_query.parquet", per_query)
+
+
+def tail_rows(benchmark: str, system: str, tail: Path, gallery_size: int) -> list[Result]:
+    """The estimates of a tail artifact as numbers: stage `tail-ESTIMATOR-sS-nN`, slice `all`.
+
+    `default` carries its interval for these queries (the one for new queries stands in `tail.json`).
+    """
+    facts = json.loads((tail / "tail.json").read_text("utf-8"))
+    rows = []
+    for estimator, value in facts["estimates"].items():
+        asked = facts["parameters"]
+        stage = f"tail-{estimator}-s{facts['sample']}-n{asked['gallery']}"
+        low, high = facts["ci95"]["fixed_queries"] if estimator == "default" else (None, None)
+        name = NumberName(benchmark, system, NONE, NONE, stage, "all", asked["metric"])
+        rows.append(Result(name, value, facts["queries"], gallery_size, low=low, high=high))
+    return rows
 
 
 def stages(ranking: Path, reranking: Path) -> list[tuple[str, Path]]:
@@ -79,7 +97,7 @@ def _labelled(table: Any, stage: str) -> Any:
     import pyarrow as pa
 
     return table.add_column(
-        0, pa.field("stage", pa.string(), nullable=False), pa.array([stage] * table.num_rows)
+        0, pa.field("stage", pa.string(), nullable=False), pa.array([stage] * table.num_rows, pa.string())
     )
 
 

@@ -1,1 +1,1 @@
-"""Tail-aware estimation of web-scale numbers from a sample: `cairn.tail.estimate.estimate_tail` is the way in."""
+"""Tail-aware estimation of web-scale numbers from a sample; `estimate.estimate_tail` is the way in."""

@@ -1,4 +1,4 @@
-"""What one would do without a tail: the sample's own number, counted hardness, and curves fitted over gallery size."""
+"""What one would do without a tail: the sample's own number, counted hardness, and fitted curves."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,8 @@ def naive(scores: SampleScores, cutoff: int) -> np.ndarray:
 
 
 def count(scores: SampleScores, gallery: float, cutoff: int) -> np.ndarray:
-    """AP@K [Q] with x = c/S (Krichene and Rendle, KDD 2020): a positive nothing outranks is taken as immune."""
+    """AP@K [Q] with x = c/S (Krichene and Rendle, KDD 2020): a positive nothing outranks is taken as
+    immune."""
     return per_query(scores, scores.counts / scores.sample_size, gallery, cutoff)
 
 
@@ -47,8 +48,8 @@ def sample_curve(scores: SampleScores, cutoff: int, low: float = 0.01, points: i
 def extrapolate(curve: Curve, gallery: float, cutoff: int) -> dict[str, float]:
     """Each curve of `CURVES` fitted to `curve` by least squares and read off at `gallery`, clipped to [0, 1].
 
-    log-linear and log-quadratic: polynomials in log n. power-law: a line in log n and log mAP. log-uniform: one
-    positive per query whose log-hardness is uniform on [a, b], a and b fitted through the exact law.
+    log-linear and log-quadratic: polynomials in log n. power-law: a line in log n and log mAP. log-uniform:
+    one positive per query whose log-hardness is uniform on [a, b], a and b fitted through the exact law.
     """
     return {name: float(predict([gallery])[0]) for name, predict in fit_curves(curve, cutoff).items()}
 

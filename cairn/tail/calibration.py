@@ -1,9 +1,10 @@
 """Self-calibration: predict the sample's own metric, which is known, from disjoint sub-samples of it.
 
-A uniform sub-sample of a uniform sample is a uniform sample of the pool. Its best scores are obtained without any
-new search: every kept score of the sample falls into one of G equal sub-samples at random, so the kept list splits
-into G lists of about T/G. Predicting the metric at S from S/G repeats, one step down, the prediction at N from S:
-the mean miss is an estimate of the model's bias, the spread over the G sub-samples that of sampling and fit.
+A uniform sub-sample of a uniform sample is a uniform sample of the pool. Its best scores are obtained
+without any new search: every kept score of the sample falls into one of G equal sub-samples at random, so
+the kept list splits into G lists of about T/G. Predicting the metric at S from S/G repeats, one step down,
+the prediction at N from S: the mean miss is an estimate of the model's bias, the spread over the G
+sub-samples that of sampling and fit.
 """
 
 from dataclasses import dataclass
@@ -22,10 +23,12 @@ FEWEST_KEPT = 12  # scores per query below which a sub-sample cannot be fitted
 
 @dataclass(frozen=True)
 class Calibration:
-    """Prediction of the metric at S from `draws` [M, Q] (expected AP per sub-sample and query), against what it is.
+    """Prediction of the metric at S from `draws` [M, Q] (expected AP per sub-sample and query), against what
+    it is.
 
-    `bias`: mean over sub-samples and queries of predicted minus realised. `bias_error`: its standard error, of the
-    redraws and of the sample's own realisation. `spread`: standard deviation of the mean between sub-samples.
+    `bias`: mean over sub-samples and queries of predicted minus realised. `bias_error`: its standard error,
+    of the redraws and of the sample's own realisation. `spread`: standard deviation of the mean between
+    sub-samples.
     `parts` G; `exceedances` used in a sub-sample.
     """
 
@@ -54,7 +57,7 @@ def calibrate(
     variance = 0.0
     for number, top in enumerate(tops):
         part = scores.with_top(top, max(scores.sample_size // parts, top.shape[1]))
-        got = predict(part, fit_posterior(part.top, k), scores.sample_size, cutoff)
+        got = predict(part, fit_posterior(part.spread_top, k), scores.sample_size, cutoff)
         draws[number] = average_precision(got.precision, scores.query, scores.positives, cutoff)
         variance += mean_variance(scores, got.variance, cutoff) / len(tops)
     means = draws.mean(axis=1)
@@ -64,7 +67,8 @@ def calibrate(
 
 
 def split(top: np.ndarray, parts: int, wanted: int, seed: int) -> np.ndarray:
-    """The first `wanted` of `parts` disjoint uniform sub-samples of each kept list: [wanted, Q, shortest] descending.
+    """The first `wanted` of `parts` disjoint uniform sub-samples of each kept list: [wanted, Q, shortest]
+    descending.
 
     Rows are cut to the shortest, so that all have one length.
     """

@@ -16,7 +16,8 @@ _AROUND = 30.0  # the local density is taken over a window this many times as wi
 
 
 def backbone_diagnostics(scores: SampleScores, capped: TailFit, free: TailFit) -> dict[str, Any]:
-    """Of the paper's fit: failures, how often the cap binds, shapes, endpoints, endpoints below a positive."""
+    """Of the paper's fit: failures, how often the cap binds, shapes, endpoints, endpoints below a
+    positive."""
     usable = free.usable
     endpoint = capped.endpoint
     above = (scores.score > capped.threshold[scores.query]) & usable[scores.query]
@@ -34,9 +35,11 @@ def backbone_diagnostics(scores: SampleScores, capped: TailFit, free: TailFit) -
 
 
 def homogeneous(scores: SampleScores, gallery: float, cutoff: int) -> dict[str, float]:
-    """One hardness x for every positive, such that mean AP at S is what was measured, and mean AP at N with it.
+    """One hardness x for every positive, such that mean AP at S is what was measured, and mean AP at N with
+    it.
 
-    A single x bends far too sharply over N: the gap to the estimate shows how heterogeneous the positives are.
+    A single x bends far too sharply over N: the gap to the estimate shows how heterogeneous the positives
+    are.
     """
     target = naive(scores, cutoff).mean()
 
@@ -70,9 +73,10 @@ def cluster_sensitivity(
 def near_duplicates(scores: SampleScores, tail: TailFit) -> dict[str, Any]:
     """Sampled distractors whose score all but equals a positive's, against what the local density explains.
 
-    For windows of 1e-4, 1e-3 and 1e-2 tail scales around each positive above u: found, expected (from 30 times the
-    window), the one-sided Poisson probability of the strongest window (times three, for three looks), and whether
-    it is below 1e-6 with at least 5 in excess. A copy of a positive in the pool scores like the positive itself.
+    For windows of 1e-4, 1e-3 and 1e-2 tail scales around each positive above u: found, expected (from 30
+    times the window), the one-sided Poisson probability of the strongest window (times three, for three
+    looks), and whether it is below 1e-6 with at least 5 in excess. A copy of a positive in the pool scores
+    like the positive itself.
     """
     from scipy.stats import poisson
 

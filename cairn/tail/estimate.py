@@ -1,4 +1,5 @@
-"""The estimate: a metric at gallery size N from a uniform sample of S distractors, with intervals and diagnostics."""
+"""The estimate: a metric at gallery size N from a uniform sample of S distractors, with intervals and
+diagnostics."""
 
 import re
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ from cairn.tail.hard_mined import hard_mined
 from cairn.tail.hardness import TailFit, evt_hardness, exceedance_count, fit_tail
 from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
 from cairn.tail.law import average_precision
-from cairn.tail.posterior import Prediction, TailPosterior, default_exceedances, fit_posterior, predict
-from cairn.tail.scores import SampleScores, check_gallery, sample_scores
+from cairn.tail.posterior import Prediction, TailPosterior, choose_posterior, predict
+from cairn.tail.scores import QUANTISED, SampleScores, check_gallery, sample_scores
 
 ESTIMATORS = ("default", "evt", "count", "naive", *baselines.CURVES)
-# A calibrated bias up to this size is not told apart from chance and lumps (docs/tail-aware.md): it widens the
-# interval. What exceeds it (and 3 standard errors) is taken off the estimate.
+# A calibrated bias up to this size is not told apart from chance and lumps (docs/tail-aware.md): it widens
+# the interval. What exceeds it (and 3 standard errors) is taken off the estimate.
 TOLERATED_BIAS = 0.015
+UNTESTED_BIAS = 0.005  # mAP per e-fold of N/S beyond what the sample can be split into
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class TailEstimate:
 
     `estimates` name -> mean AP@K at N; `per_query` name -> [Q] for default, evt, count and naive; `ci95`
     name -> (low, high); `model_bias` the self-calibrated bias of the default, None where not measurable;
-    `hardness` [P] the default's posterior mean of log x, exponentiated; `posterior`, `tail` the fits themselves.
+    `hardness` [P] the default's posterior mean of log x, exponentiated; `posterior`, `tail` the fits
+    themselves.
     """
 
     estimates: dict[str, float]
@@ -82,9 +85,10 @@ def estimate_tail(
     """Mean AP@K at gallery size N >= S by every estimator, with two 95% intervals.
 
     `keep_quantile` is the paper's q: its fit uses k = round(T(1-q)) of the T kept scores. `redraws` disjoint
-    sub-samples calibrate the default, `seed` splits the sample into them. `hard` [Q, M]: true scores of a proxy's
-    mined distractors, with `scores` then a sample of the rest (adds the estimate "hard-mined").
-    Raises InputError where N < S, K < 1, or the kept lists are too short; UsageError for an unknown estimator.
+    sub-samples calibrate the default, `seed` splits the sample into them. `hard` [Q, M]: true scores of a
+    proxy's mined distractors, with `scores` then a sample of the rest (adds the estimate "hard-mined").
+    Raises InputError where N < S, K < 1, or the kept lists are too short; UsageError for an unknown
+    estimator.
     """
     gallery = check_gallery(scores, gallery, cutoff)
     unknown = [name for name in estimators if name not in ESTIMATORS]
@@ -97,13 +101,12 @@ def estimate_tail(
         "count": baselines.count(scores, gallery, cutoff),
         "naive": baselines.naive(scores, cutoff),
     }
-    posterior = fit_posterior(scores.top, default_exceedances(scores.top.shape[1]))
-    prediction = predict(scores, posterior, gallery, cutoff)
+    posterior, prediction = choose_posterior(scores, gallery, cutoff)
     default = average_precision(prediction.precision, scores.query, scores.positives, cutoff)
     calibration = None
     if gallery > scores.sample_size:
         calibration = calibrate(scores, gallery, cutoff, posterior.exceedances, redraws, seed)
-    correction, bias = _correction(calibration)
+    correction, bias, spread = _correction(calibration, gallery / scores.sample_size)
     # The correction moves every query that is neither certain to be 0 nor to be 1, in proportion.
     default = _shift_mean(default, correction)
     per_query = {"default": default, **values}
@@ -115,7 +118,6 @@ def estimate_tail(
         per_query["hard-mined"] = hard_mined(hard, scores, gallery, cutoff)
         estimates["hard-mined"] = float(per_query["hard-mined"].mean())
     variance = mean_variance(scores, prediction.variance, cutoff)
-    spread = calibration.spread if calibration else 0.0
     draws = calibration.draws if calibration else np.empty((0, len(scores.top)))
     ci95 = {
         "fixed_queries": fixed_interval(means["default"], np.sqrt(variance + spread**2), bias),
@@ -124,7 +126,7 @@ def estimate_tail(
     }
     hardness = np.exp(prediction.log_hardness)
     facts = _facts(scores, gallery, cutoff, tail, free, posterior, prediction, calibration, hardness)
-    facts["calibration"]["correction"] = -correction
+    facts["calibration"]["correction"] = 0.0 - correction
     return TailEstimate(
         estimates,
         {name: value for name, value in per_query.items() if name in estimates},
@@ -157,17 +159,25 @@ def parse_metric(text: str) -> int:
     return int(match[1])
 
 
-def _correction(calibration: Calibration | None) -> tuple[float, float]:
-    """What to take off the estimate, and the bias left in the interval."""
+def _correction(calibration: Calibration | None, ratio: float) -> tuple[float, float, float]:
+    """What to take off the estimate, the bias left in the interval, and the spread of the estimate.
+
+    Calibration goes at most 20-fold. Where N/S is larger, bias and spread grow with the e-folds, and
+    `UNTESTED_BIAS` is allowed for each e-fold that could not be tested.
+    """
     if calibration is None:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     tolerated = max(TOLERATED_BIAS, 3 * calibration.bias_error)
     excess = float(np.sign(calibration.bias) * max(abs(calibration.bias) - tolerated, 0.0))
-    return excess, abs(calibration.bias) - abs(excess)
+    untested = max(np.log(ratio / calibration.parts), 0.0)
+    grown = 1 + untested / np.log(calibration.parts)
+    bias = (abs(calibration.bias) - abs(excess)) * grown + UNTESTED_BIAS * untested
+    return excess, float(bias), float(calibration.spread * grown)
 
 
 def _shift_mean(values: np.ndarray, amount: float) -> np.ndarray:
-    """Per-query values whose mean is lower by `amount`, each moved in proportion to its room p(1-p), inside [0, 1]."""
+    """Per-query values whose mean is lower by `amount`, each moved in proportion to its room p(1-p), inside
+    [0, 1]."""
     for _ in range(50):
         room = values * (1 - values)
         if abs(amount) < 1e-12 or room.sum() <= 0:
@@ -231,19 +241,20 @@ def _warnings(
     copies = facts["near_duplicates"]
     if copies["detected"]:
         out.append(
-            f"near-duplicates of positives: {copies['found']} sampled distractors score all but exactly like a"
-            f" positive where {copies['expected']:.1f} are expected; copies in the pool make every estimate too high"
-            " or mislabelled, remove them first"
+            f"near-duplicates of positives: {copies['found']} sampled distractors score all but exactly like"
+            f" a positive where {copies['expected']:.1f} are expected; copies of positives in the pool push"
+            " every estimate off, so remove them first"
         )
-    if scores.quantised > 0.05:
+    if scores.quantised > QUANTISED:
         out.append(
-            f"{scores.quantised:.0%} of neighbouring scores tie: they look quantised (fp16 or int8); ties count"
-            " against the positive and the tail fit sees steps, so prefer float32 scores"
+            f"{scores.quantised:.0%} of neighbouring scores tie: they look quantised (fp16 or int8); ties"
+            " count against the positive, and the default spreads them before it fits; prefer float32 scores"
         )
     if size > kept and kept * gallery / size < cutoff:
+        needed = int(np.ceil(cutoff * size / gallery))
         out.append(
-            f"the kept lists end early: with T = {kept} of S = {size}, positives behind them may still rank within"
-            f" {cutoff} at N = {gallery}; keep at least {int(np.ceil(cutoff * size / gallery))} scores per query"
+            f"the kept lists end early: with T = {kept} of S = {size}, positives behind them may still rank"
+            f" within {cutoff} at N = {gallery}; keep at least {needed} scores per query"
         )
     if facts["paper_fit"]["exceedances"] < 30:
         out.append(f"the paper's fit has only {facts['paper_fit']['exceedances']} exceedances per query")
@@ -265,8 +276,8 @@ def _warnings(
         )
     if facts["posterior"]["lump_share"] > 0.01:
         out.append(
-            f"about {facts['posterior']['lump_share']:.1%} of queries have a lump of confusers above their tail:"
-            " lumps too small to be in the sample are not foreseen"
+            f"about {facts['posterior']['lump_share']:.1%} of queries have a lump of confusers above their"
+            " tail: lumps too small to be in the sample are not foreseen"
         )
     if len(scores.top) < 50:
         out.append(f"only {len(scores.top)} queries: the shared prior is weak and intervals are wide")

@@ -1,8 +1,8 @@
 """Generalised Pareto fits of many rows of exceedances at once.
 
-G(y) = 1 - (1 + xi*y/sigma)^(-1/xi): xi < 0 has a finite end at -sigma/xi, xi = 0 is exponential, xi > 0 is heavy.
-Rows are queries; nothing here loops over them in Python. All functions take exceedances float [rows, k], any
-order inside a row, at least 0, at least one above 0 (`hardness.py` sees to both).
+G(y) = 1 - (1 + xi*y/sigma)^(-1/xi): xi < 0 has a finite end at -sigma/xi, xi = 0 is exponential, xi > 0 is
+heavy. Rows are queries; nothing here loops over them in Python. All functions take exceedances float [rows,
+k], any order inside a row, at least 0, at least one above 0 (`hardness.py` sees to both).
 """
 
 from typing import NamedTuple
@@ -17,7 +17,8 @@ _BLOCK = 32  # factors multiplied before one logarithm is taken
 
 
 class Fit(NamedTuple):
-    """Row-wise fit: shape xi [rows], scale sigma [rows] (score units), and where the data ask for xi > 0 [rows]."""
+    """Row-wise fit: shape xi [rows], scale sigma [rows] (score units), and where the data ask for xi > 0
+    [rows]."""
 
     shape: np.ndarray
     scale: np.ndarray
@@ -27,9 +28,10 @@ class Fit(NamedTuple):
 def fit_likelihood(exceedances: np.ndarray, cap: float | None = 0.0) -> Fit:
     """Maximum likelihood by the one-dimensional profile in t = xi*mean(y)/sigma, safeguarded Newton.
 
-    For a given t the best shape is xi(t) = mean(log(1 + t*y/mean)) (Davison 1984; Grimshaw, Technometrics 1993).
-    xi stays above -0.9. The maximum has xi > 0 exactly when mean(z^2) > 2, z = y/mean: `heavy`. With `cap=0.0`
-    (the paper's configuration) such rows get xi = 0, sigma = mean(y); with `cap=None` their own maximum.
+    For a given t the best shape is xi(t) = mean(log(1 + t*y/mean)) (Davison 1984; Grimshaw, Technometrics
+    1993). xi stays above -0.9. The maximum has xi > 0 exactly when mean(z^2) > 2, z = y/mean: `heavy`. With
+    `cap=0.0` (the paper's configuration) such rows get xi = 0, sigma = mean(y); with `cap=None` their own
+    maximum.
     """
     values = np.ascontiguousarray(exceedances)
     shape, scale, heavy = _likelihood(values, cap is not None)
@@ -270,7 +272,7 @@ def _best_scale(z, top, xi, start, tolerance):
 
 @compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
 def _scale_given_shape(values, shapes):
-    n, k = values.shape
+    n = len(values)
     out = np.empty(n)
     for row in prange(n):
         mean = values[row].mean()

@@ -1,8 +1,8 @@
-"""Counts with a proxy: the proxy's best M per query are scored exactly, the rest of the pool is sampled uniformly.
+"""Counts with a proxy: its best M per query are scored exactly, the rest of the pool is sampled uniformly.
 
-Where a cheap index over the full pool exists (product-quantised codes, a small model, a prefix of the dimensions),
-most distractors that will ever outrank a positive are among its best M. With inclusion 1 there, only the rest needs
-the law: rank = i + c_hard + c_rest + Binomial(N_R - S_R, c_rest/S_R).
+Where a cheap index over the full pool exists (product-quantised codes, a small model, a prefix of the
+dimensions), most distractors that will ever outrank a positive are among its best M. With inclusion 1 there,
+only the rest needs the law: rank = i + c_hard + c_rest + Binomial(N_R - S_R, c_rest/S_R).
 """
 
 import numpy as np
@@ -15,7 +15,8 @@ from cairn.tail.scores import SampleScores, count_ahead
 def hard_mined(hard: np.ndarray, rest: SampleScores, gallery: float, cutoff: int) -> np.ndarray:
     """Expected AP@K [Q] at gallery size N.
 
-    `hard` [Q, M]: true scores of each query's M mined distractors, any order. `rest`: a uniform sample of the pool
+    `hard` [Q, M]: true scores of each query's M mined distractors, any order. `rest`: a uniform sample of
+    the pool
     **without** them (drop mined items from the sample), `rest.sample_size` = S_R of N_R = N - M. Raises
     InputError where `hard` does not fit the queries, holds NaN, or N - M < S_R.
     """
@@ -29,8 +30,8 @@ def hard_mined(hard: np.ndarray, rest: SampleScores, gallery: float, cutoff: int
     remaining = gallery - hard.shape[1]
     if remaining < rest.sample_size:
         raise InputError(
-            f"the sample of S = {rest.sample_size} is larger than the N - M = {remaining:.0f} distractors left"
-            " beside the mined ones"
+            f"the sample of S = {rest.sample_size} is larger than the N - M = {remaining:.0f}"
+            " distractors left beside the mined ones"
         )
     mined = count_ahead(-np.sort(-hard, axis=1), rest.query, rest.score)
     unseen = remaining - rest.sample_size

@@ -1,7 +1,7 @@
 """Each positive's hardness x from the sample: counted where the sample resolves it, extrapolated beyond.
 
-The paper's configuration: a generalised Pareto tail over the k = round(T(1-q)) largest kept scores of each query,
-shape at most 0 (Pickands 1975; Balkema and de Haan 1974 for the limit law).
+The paper's configuration: a generalised Pareto tail over the k = round(T(1-q)) largest kept scores of each
+query, shape at most 0 (Pickands 1975; Balkema and de Haan 1974 for the limit law).
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ FITS = ("likelihood", "moments", "quasi-bayes")
 class TailFit:
     """Row-wise tail over `threshold` u [Q]: `exceedances` k, `shape` xi [Q], `scale` sigma [Q].
 
-    `heavy` [Q]: the data ask for xi > 0. `usable` [Q]: False where all exceedances are 0 (ties), so that there is
-    no tail to fit. `endpoint` [Q] = u - sigma/xi, inf where xi >= 0.
+    `heavy` [Q]: the data ask for xi > 0. `usable` [Q]: False where all exceedances are 0 (ties), so that
+    there is no tail to fit. `endpoint` [Q] = u - sigma/xi, inf where xi >= 0.
     """
 
     exceedances: int

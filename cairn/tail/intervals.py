@@ -1,9 +1,9 @@
 """Two intervals that must not be confused: for these queries on the whole pool, and for new queries.
 
-Fixed queries: what full-pool evaluation of the same queries would give. Sources: which distractors were sampled and
-the fit to them (spread over disjoint sub-samples), what the unsampled rest will do (posterior variance), and the
-model (the self-calibrated bias). New queries: what another set of queries of the same kind would give; a bootstrap
-over queries nested with redraws of the sample.
+Fixed queries: what full-pool evaluation of the same queries would give. Sources: which distractors were
+sampled and the fit to them (spread over disjoint sub-samples), what the unsampled rest will do (posterior
+variance), and the model (the self-calibrated bias). New queries: what another set of queries of the same
+kind would give; a bootstrap over queries nested with redraws of the sample.
 """
 
 import numpy as np
@@ -19,7 +19,8 @@ def query_interval(values: np.ndarray, level: float = 0.95, draws: int = 20_000,
 
 
 def fixed_interval(center: float, deviation: float, bias: float, level: float = 0.95) -> np.ndarray:
-    """[low, high] within [0, 1]: normal quantiles of `deviation` around `center`, widened by |`bias`| each side."""
+    """[low, high] within [0, 1]: normal quantiles of `deviation` around `center`, widened by |`bias`| each
+    side."""
     from scipy.stats import norm
 
     half = float(norm.ppf((1 + level) / 2)) * deviation + abs(bias)
@@ -37,8 +38,9 @@ def nested_interval(
 ) -> np.ndarray:
     """[low, high] for new queries: pick a redraw, resample queries, widen by |`bias`|.
 
-    `values` [Q] per query at N; `redraws` [M, Q] the same quantity from M disjoint sub-samples one step down: only
-    their differences from their own mean are used. `variance` of the mean that the unsampled rest adds.
+    `values` [Q] per query at N; `redraws` [M, Q] the same quantity from M disjoint sub-samples one step
+    down: only their differences from their own mean are used. `variance` of the mean that the unsampled rest
+    adds.
     """
     rng = np.random.default_rng(seed)
     rows = values[None] + redraws - redraws.mean(axis=0) if len(redraws) else values[None]

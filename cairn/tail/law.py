@@ -25,8 +25,8 @@ def expected_precision(
 ) -> np.ndarray:
     """E[ i/(i+b+B) ; i+b+B <= K ] with B ~ Binomial(N, x): float64 [P], absolute error below 1e-9.
 
-    `hardness` x in [0, 1] [P] float; `index` i > 0 [P]; `gallery` N >= 0; `cutoff` K >= 1; `before` b >= 0 [P]
-    int, distractors already known to be in front (0 where not given).
+    `hardness` x in [0, 1] [P]; `index` i > 0 [P]; `gallery` N >= 0; `cutoff` K >= 1; `before` b >= 0 [P]:
+    distractors already known to be in front (0 where not given).
     Stable from N = 1 to 1e9 and from x = 1 down to 1e-12 and 0: the terms are built outward from the mode by
     their ratios and divided by their own sum, so no large logarithms cancel.
     """

@@ -1,18 +1,22 @@
-"""Cairn's own tail: every query's posterior over generalised Pareto tails, shared prior, lumps of confusers set aside.
+"""Cairn's own tail: every query's posterior over generalised Pareto tails, shared prior, lumps of confusers
+set aside.
 
 What differs from the paper's plug-in fit, and why (docs/tail-aware.md has the measurements):
 
-1. A fitted shape is noisy (sd about 1/sqrt(k)) and AP is far from linear in it. Each query therefore keeps a grid
-   of (shape, scale) weighted by likelihood times a normal prior over shapes whose mean and spread are estimated
-   from all queries at once (empirical Bayes; Robbins 1956, Efron and Morris 1973). No cap at 0: if the tails are
-   heavy, the prior says so. Scales are integrated under 1/sigma, not maximised: the profile alone is off by O(1/k).
+1. A fitted shape is noisy (sd about 1/sqrt(k)) and AP is far from linear in it. Each query therefore keeps a
+grid
+   of (shape, scale) weighted by likelihood times a normal prior over shapes whose mean and spread are
+   estimated from all queries at once (empirical Bayes; Robbins 1956, Efron and Morris 1973). No cap at 0: if
+   the tails are heavy, the prior says so. Scales are integrated under 1/sigma, not maximised: the profile
+   alone is off by O(1/k).
 2. That a positive has score s is evidence about the tail it is held against. If hardness has log-density
    proportional to x^a, the score has density x^a |d log x / ds| = x^a / (sigma + xi*y): every grid point is
    reweighted by it. `a` is estimated around the hardness at which one distractor of N is expected in front.
 3. B = c + Binomial(N - S, x): the c sampled distractors in front are known, not predicted again.
-4. A few items of one confusing object may sit together far above the rest. A row whose top items are explained
-   better (Bayes factor, with the share of such rows estimated) by a lump of j items is fitted without them; the
-   lump's own members in front of a positive are extrapolated by count.
+4. A few items of one confusing object may sit together far above the rest. A row whose top items are
+explained
+   better (Bayes factor, with the share of such rows estimated) by a lump of j items is fitted without them;
+   the lump's own members in front of a positive are extrapolated by count.
 """
 
 from dataclasses import dataclass
@@ -25,7 +29,7 @@ from numba import prange
 from cairn.tail.compiled import FAST_SUMS, compiled
 from cairn.tail.gpd import _best_scale, _sums
 from cairn.tail.hardness import exceedances_over
-from cairn.tail.law import precision_moments
+from cairn.tail.law import average_precision, precision_moments
 from cairn.tail.scores import SampleScores
 
 # Shapes from uniform-like (-1) over bounded and exponential (0) to heavy; finest where real tails lie.
@@ -36,21 +40,24 @@ _LUMPS = np.array(
     [(0, 0), (0, 1), (0, 2)] + [(t, j) for t in (0, 1, 2) for j in (3, 4, 5, 7, 10, 14, 20, 28, 40)]
 )
 _DEEPEST = 42  # t + j of the largest
+FEWEST_EXCEEDANCES = 20
+AGREEMENT = 0.0016  # mean AP per e-fold of N/S by which two thresholds may differ where both are right
 RESOLVED = 10  # from this count on, c/S is more certain than any fit
 _TABLE_INDEX = 64  # positives ranked later within their query than this use the mean hardness instead
 
 
 def default_exceedances(kept: int) -> int:
-    """How many of T kept scores the posterior uses: T/16 (250 of 4000), at least 20 where there are that many."""
-    return max(min(max(round(kept / 16), 20), 400, kept - 1), 1)
+    """How many of T kept scores the posterior uses: T/16 (250 of 4000), at least 20 where there are that
+    many."""
+    return max(min(max(round(kept / 16), FEWEST_EXCEEDANCES), 400, kept - 1), 1)
 
 
 @dataclass(frozen=True)
 class TailPosterior:
     """Posterior over tails of Q queries on a grid of G shapes and Z scales.
 
-    `threshold` u [Q]; `exceedances` k; `usable` [Q]; `weight` [Q, G, Z] sums to 1 per query; `scale` [Q, G, Z] in
-    score units; `largest` exceedance [Q]; `lump_skip`, `lump_size` [Q] (0, 0: none); prior over shapes:
+    `threshold` u [Q]; `exceedances` k; `usable` [Q]; `weight` [Q, G, Z] sums to 1 per query; `scale` [Q, G,
+    Z] in score units; `largest` exceedance [Q]; `lump_skip`, `lump_size` [Q] (0, 0: none); prior over shapes:
     `shape_mean`, `shape_spread`; `lump_share` of rows with a lump, as estimated.
     """
 
@@ -68,8 +75,8 @@ class TailPosterior:
 
 
 class Prediction(NamedTuple):
-    """Expected precision [P] and its variance [P] (unknown hardness and the draw of the gallery together), the
-    posterior mean of log x [P] (log c/S where counted), and the slope `a` of the hardness density.
+    """Expected precision [P] and its variance [P] (unknown hardness and the draw of the gallery together),
+    the posterior mean of log x [P] (log c/S where counted), and the slope `a` of the hardness density.
     """
 
     precision: np.ndarray
@@ -85,15 +92,16 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     evidence = _lump_evidence(values)
     widths = np.gradient(SHAPES)
     mean, spread, share = -0.05, 0.1, 0.02
-    current = likelihood
+    current, scale_current = likelihood, scale
     chosen = np.zeros(len(values), np.int64)
     for _ in range(2):
         mean, spread = _shape_prior(_flatten(current), SHAPES, widths, usable, mean, spread)
         prior = np.log(widths) - 0.5 * ((SHAPES - mean) / spread) ** 2
         prior -= np.log(np.exp(prior).sum())
-        current, chosen, probability = _set_lumps_aside(
+        chosen, probability = _choose_lumps(
             values, SHAPES, scale, likelihood, prior, evidence + _lump_prior(share), _LUMPS
         )
+        current, scale_current = _without_lumps(values, chosen, likelihood, scale)
         share = float(np.clip(probability[usable].mean() if usable.any() else 0.0, 1e-3, 0.5))
     mean, spread = _shape_prior(_flatten(current), SHAPES, widths, usable, mean, spread)
     prior = np.log(widths) - 0.5 * ((SHAPES - mean) / spread) ** 2
@@ -102,8 +110,30 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     weight /= weight.sum(axis=(1, 2), keepdims=True)
     skip, size = _LUMPS[np.where(usable, chosen, 0)].T
     return TailPosterior(
-        threshold, k, usable, weight, scale, values[:, 0].copy(), skip, size, mean, spread, share
+        threshold, k, usable, weight, scale_current, values[:, 0].copy(), skip, size, mean, spread, share
     )
+
+
+def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> tuple[TailPosterior, Prediction]:
+    """Posterior and prediction at the largest number of exceedances that no smaller one contradicts.
+
+    Candidates are `default_exceedances` and its halves down to 20. One is given up where a smaller k puts
+    mean AP@K at N higher by more than `AGREEMENT` per e-fold of N/S plus twice the paired standard error
+    over queries: a pool made of clusters ends sooner near the top than its wider tail suggests. After Lepski
+    (Theory Probab. Appl. 1990); one-sided, since lumps of confusers make few exceedances err downwards.
+    """
+    sizes = [default_exceedances(scores.top.shape[1])]
+    while sizes[-1] > FEWEST_EXCEEDANCES:
+        sizes.append(max(sizes[-1] // 2, FEWEST_EXCEEDANCES))
+    tails = [fit_posterior(scores.spread_top, k) for k in sizes]
+    found = [predict(scores, tail, gallery, cutoff) for tail in tails]
+    ap = [average_precision(f.precision, scores.query, scores.positives, cutoff) for f in found]
+    allowed = AGREEMENT * np.log(gallery / scores.sample_size)
+    for place, values in enumerate(ap):
+        moves = [other - values for other in ap[place + 1 :]]
+        if all(move.mean() <= allowed + 2 * move.std() / np.sqrt(len(move)) for move in moves):
+            return tails[place], found[place]
+    return tails[-1], found[-1]
 
 
 def predict(
@@ -146,8 +176,8 @@ def predict(
 def _density_slope(depth: np.ndarray, edge: float) -> float:
     """Exponent a of the hardness density x^a near x = 1/N, from positives' depths [n] = log((k/S)/x).
 
-    The mean of a truncated exponential on a window of width W is W/2 - a*W^2/12 + ...; shrunk towards 0 (log x
-    uniform) where few positives are in the window, and kept within what is plausible.
+    The mean of a truncated exponential on a window of width W is W/2 - a*W^2/12 + ...; shrunk towards 0 (log
+    x uniform) where few positives are in the window, and kept within what is plausible.
     """
     low, high = max(edge - 6.0, 0.0), edge + 6.0
     inside = depth[(depth > low) & (depth < high)]
@@ -177,8 +207,9 @@ def _lump_prior(share: float) -> np.ndarray:
 def _lump_evidence(values: np.ndarray) -> np.ndarray:
     """Log-likelihood [rows, lumps] of each lump's items, apart from the tail's: j items uniform in a window.
 
-    The window's place is uniform over 10 mean exceedances, its width log-uniform over 7 e-folds; integrated, with
-    span s between the lump's ends: s^(1-j) / (j (j-1) 70). As points of a Poisson process beside the tail's k.
+    The window's place is uniform over 10 mean exceedances, its width log-uniform over 7 e-folds; integrated,
+    with span s between the lump's ends: s^(1-j) / (j (j-1) 70). As points of a Poisson process beside the
+    tail's k.
     """
     rows, k = values.shape
     mean = values.mean(axis=1)
@@ -194,6 +225,19 @@ def _lump_evidence(values: np.ndarray) -> np.ndarray:
         crowd = np.log(size * (size - 1) * 70.0) if size > 1 else np.log(10.0)
         out[:, number] = lgamma(size + 1) - size * np.log(k) + (1 - size) * np.log(span) - crowd
     return out
+
+
+def _without_lumps(
+    values: np.ndarray, chosen: np.ndarray, likelihood: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Grids in which rows with a lump are fitted to their other exceedances alone."""
+    likelihood, scale = likelihood.copy(), scale.copy()
+    for number in np.unique(chosen[chosen > 0]):
+        rows = np.flatnonzero(chosen == number)
+        skip, size = _LUMPS[number]
+        rest = np.delete(values[rows], np.s_[skip : skip + size], axis=1)
+        likelihood[rows], scale[rows] = _grid(np.ascontiguousarray(rest), SHAPES, _STEPS)
+    return likelihood, scale
 
 
 def _flatten(likelihood: np.ndarray) -> np.ndarray:
@@ -271,10 +315,9 @@ def _log_likelihood(z, top, xi, s):
 
 
 @compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
-def _set_lumps_aside(values, shapes, scale, likelihood, prior, evidence, lumps):
-    """Each row's most probable lump, the log-likelihood grid without it, and the probability of any lump."""
+def _choose_lumps(values, shapes, scale, likelihood, prior, evidence, lumps):
+    """Each row's most probable lump (0: none) and the probability of any lump."""
     rows, k = values.shape
-    out = likelihood.copy()
     chosen = np.zeros(rows, np.int64)
     probability = np.zeros(rows)
     depth = min(_DEEPEST, k)
@@ -294,6 +337,8 @@ def _set_lumps_aside(values, shapes, scale, likelihood, prior, evidence, lumps):
                         continue
                     _running(values[row], mean, shapes[g], scale[row, g, q] / mean, depth, running)
                     for a in range(len(lumps)):
+                        if evidence[row, a] < -1e290:  # too many items for this k
+                            continue
                         gone = running[lumps[a, 0] + lumps[a, 1]] - running[lumps[a, 0]]
                         value = base - best - gone + evidence[row, a] + prior[g]
                         if value > -60:
@@ -305,15 +350,8 @@ def _set_lumps_aside(values, shapes, scale, likelihood, prior, evidence, lumps):
             continue
         probability[row] = 1 - total[0] / everything
         if probability[row] > 0.5:
-            pick = 1 + np.argmax(total[1:])
-            chosen[row] = pick
-            for g in range(len(shapes)):
-                for q in range(scale.shape[2]):
-                    if likelihood[row, g, q] < best - 200:
-                        continue
-                    _running(values[row], mean, shapes[g], scale[row, g, q] / mean, depth, running)
-                    out[row, g, q] -= running[lumps[pick, 0] + lumps[pick, 1]] - running[lumps[pick, 0]]
-    return out, chosen, probability
+            chosen[row] = 1 + np.argmax(total[1:])
+    return chosen, probability
 
 
 @compiled(fastmath=FAST_SUMS, nogil=True)

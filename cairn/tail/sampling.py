@@ -1,4 +1,5 @@
-"""A seeded uniform sample of distractors and each query's best scores among it, streamed over descriptor blocks."""
+"""A seeded uniform sample of distractors and each query's best scores among it, streamed over descriptor
+blocks."""
 
 from collections.abc import Iterable
 
@@ -11,7 +12,8 @@ _QUERIES = 512  # rows of one score matrix
 
 
 def sample_rows(pool: int, size: int, seed: int) -> np.ndarray:
-    """`size` of the `pool` rows, uniformly without replacement, ascending int64. The same seed gives the same rows."""
+    """`size` of the `pool` rows, uniformly without replacement, ascending int64. The same seed gives the
+    same rows."""
     if not 1 <= size <= pool:
         raise InputError(f"a sample of {size} cannot be drawn from {pool} distractors")
     rows = np.random.default_rng(seed).choice(pool, size=size, replace=False, shuffle=False)
@@ -23,8 +25,8 @@ def top_scores(
 ) -> np.ndarray:
     """The `keep` best dot products of each query with the pool (or its `rows`): float32 [Q, T], descending.
 
-    `queries` [Q, D]; `blocks` of descriptors [n, D] in pool order, any float type; `rows` ascending int64. T is the
-    number of distractors where that is less than `keep`. One block is in memory at a time.
+    `queries` [Q, D]; `blocks` of descriptors [n, D] in pool order, any float type; `rows` ascending int64. T
+    is the number of distractors where that is less than `keep`. One block is in memory at a time.
     """
     queries = np.ascontiguousarray(queries, np.float32)
     best = np.empty((len(queries), 0), np.float32)
@@ -64,7 +66,8 @@ def sampled_scores(
     positives: np.ndarray,
     keep: int = 4000,
 ) -> SampleScores:
-    """Scores of queries [Q, D] before the sampled `rows` of a pool, and of their `positives` [P, D] (`pos_q` [P])."""
+    """Scores of queries [Q, D] before the sampled `rows` of a pool, and of their `positives` [P, D] (`pos_q`
+    [P])."""
     queries = np.ascontiguousarray(queries, np.float32)
     top = top_scores(queries, blocks, rows, keep)
     score = np.einsum("pd,pd->p", queries[pos_q], np.asarray(positives, np.float32))

@@ -1,4 +1,5 @@
-"""The input of the estimator: each query's best distractor scores in a uniform sample, and its positives' scores."""
+"""The input of the estimator: each query's best distractor scores in a uniform sample, and its positives'
+scores."""
 
 import zipfile
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from numba import prange
 from cairn.errors import InputError
 from cairn.tail.compiled import compiled
 
+QUANTISED = 0.05  # share of tied neighbours from which scores count as quantised
 MOST_BYTES = 8 << 30  # a score file unpacking to more than this is refused
 
 
@@ -20,7 +22,8 @@ class SampleScores:
     """Checked scores of Q queries, P positives in all. Build it with `sample_scores` or `load_scores`.
 
     `top` [Q, T] float32 or float64, descending: the T highest scores among `sample_size` distractors drawn
-    uniformly without replacement from the pool. Positives are grouped by query, best first: `query` [P] int64,
+    uniformly without replacement from the pool. Positives are grouped by query, best first: `query` [P]
+    int64,
     `score` [P] float64, `index` [P] int64 (1 = the query's best), `positives` [Q] int64 (R per query, >= 1).
     `sample_size` S counts distractors. `quantised` says whether the scores have few distinct values.
     """
@@ -44,6 +47,14 @@ class SampleScores:
     def quantised(self) -> float:
         """Share of neighbours in the kept lists that tie: above a few percent the scores are quantised."""
         return float(np.mean(self.top[:, 1:] == self.top[:, :-1])) if self.top.shape[1] > 1 else 0.0
+
+    @cached_property
+    def spread_top(self) -> np.ndarray:
+        """`top` for fitting tails: where scores are quantised, ties are spread evenly over their quantum.
+
+        A tail is a density, and steps have none. Counting never uses this.
+        """
+        return spread_ties(self.top) if self.quantised > QUANTISED else self.top
 
     def with_top(self, top: np.ndarray, sample_size: int) -> "SampleScores":
         """The same positives before another sample (shape as `top`; unchecked)."""
@@ -71,9 +82,9 @@ def sample_scores(
         raise InputError(
             f"{names}: pos_q {query.shape} and pos_s {score.shape} must be two equally long, non-empty lists"
         )
-    if query.dtype.kind not in "iu":
-        if query.dtype.kind != "f" or not np.all(query == np.floor(query)):
-            raise InputError(f"{names}: pos_q holds {query.dtype}; it must hold whole query numbers")
+    whole = query.dtype.kind in "iu" or (query.dtype.kind == "f" and np.all(query == np.floor(query)))
+    if not whole:
+        raise InputError(f"{names}: pos_q holds {query.dtype}; it must hold whole query numbers")
     query = query.astype(np.int64)
     n = len(top)
     if query.min() < 0 or query.max() >= n:
@@ -123,7 +134,8 @@ def sample_scores(
 
 def load_scores(path: Path) -> tuple[SampleScores, dict[str, Any]]:
     """Read `top`, `pos_q`, `pos_s`, `S` from an .npz file (no pickles), and what else it holds of `full_map`,
-    `true_x`, `full_B` (truth, for plots) and `hard` (mined distractors' scores). Raises InputError naming the file and the array.
+    `true_x`, `full_B` (truth, for plots) and `hard` (mined distractors' scores). Raises InputError naming
+    the file and the array.
     """
     path = Path(path)
     if not path.is_file():
@@ -156,8 +168,8 @@ def check_gallery(scores: SampleScores, gallery: float, cutoff: int, names: str 
     size = _whole(gallery, f"{names}: the gallery size N")
     if size < scores.sample_size:
         raise InputError(
-            f"{names}: the sample of S = {scores.sample_size} distractors is larger than the gallery N = {size};"
-            " a sample cannot exceed its pool"
+            f"{names}: the sample of S = {scores.sample_size} distractors is larger than the gallery"
+            f" N = {size}; a sample cannot exceed its pool"
         )
     if int(cutoff) != cutoff or cutoff < 1:
         raise InputError(f"{names}: the cut-off K is {cutoff}; it must be a whole number of at least 1")
@@ -171,12 +183,40 @@ def count_ahead(top: np.ndarray, query: np.ndarray, score: np.ndarray) -> np.nda
     )
 
 
+def spread_ties(top: np.ndarray) -> np.ndarray:
+    """Descending lists [Q, T] whose equal values are moved apart, evenly up to midway to their neighbours."""
+    return _spread_ties(np.ascontiguousarray(top, np.float64))
+
+
 def _whole(value: Any, what: str) -> int:
     if not isinstance(value, (int, float, np.integer, np.floating)) or not np.isfinite(value):
         raise InputError(f"{what} is {value!r}; it must be a whole number")
     if int(value) != value or value < 1:
         raise InputError(f"{what} is {value}; it must be a whole number of at least 1")
     return int(value)
+
+
+@compiled(nogil=True)
+def _spread_ties(top):
+    rows, kept = top.shape
+    out = top.copy()
+    for row in range(rows):
+        first = 0
+        while first < kept:
+            last = first
+            while last + 1 < kept and top[row, last + 1] == top[row, first]:
+                last += 1
+            many = last - first + 1
+            below = top[row, first] - top[row, last + 1] if last + 1 < kept else 0.0
+            above = top[row, first - 1] - top[row, first] if first > 0 else below
+            if last + 1 == kept:
+                below = above
+            if many > 1:
+                for place in range(many):
+                    share = (place + 0.5) / many
+                    out[row, first + place] += above / 2 - share * (above + below) / 2
+            first = last + 1
+    return out
 
 
 @compiled(parallel=True, nogil=True)

@@ -1,5 +1,6 @@
 """`cairn run`: bring what `params.yaml` lists up to date, then print the numbers."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,9 @@ import typer
 def run(
     target: Annotated[
         str, typer.Argument(help="BENCHMARK, or BENCHMARK/SYSTEM; everything in params.yaml where left out.")
+    ] = "",
+    profile: Annotated[
+        str, typer.Option("--profile", help="First put what profiles/NAME.yaml lists into params.yaml.")
     ] = "",
     json_output: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
@@ -24,6 +28,11 @@ def run(
     from pipelines.project import PARAMETERS, find_root
 
     root = find_root()
+    if profile:
+        from pipelines.profile import apply_profile
+
+        for key in apply_profile(root, profile):
+            say(f"params.yaml: {key} from the profile {profile}")
     parameters = load_parameters(root / PARAMETERS)
     keys = matching_runs(target, parameters.runs)
     if write_pipeline(root, parameters):
@@ -65,8 +74,6 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
     rebuild_database(root)
     rows = [r for r in read_results(root / RESULTS_PATH) if (r.name.benchmark, r.name.system) in pairs]
     if json_output:
-        import json
-
         print(
             json.dumps([{"name": str(r.name), "value": r.value, "low": r.low, "high": r.high} for r in rows])
         )
@@ -84,6 +91,10 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
             "its numbers say nothing about photographs.",
             style="yellow",
         )
+    for benchmark in sorted({benchmark for benchmark, _ in pairs}):
+        training = json.loads((root / f"artifacts/{benchmark}/training/training.json").read_text("utf-8"))
+        if training["from"] != benchmark:
+            console.print(training["note"], style="yellow")
     if rows:
         console.print(f"\nFollow a number:  cairn trace {example(rows)}")
         console.print('Ask a question:   cairn sql "SELECT * FROM results"')

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,6 +17,7 @@ from cairn.benchmarks.toytown import ToytownSettings, draw_town, image_roles
 from cairn.benchmarks.toytown.camera import IMAGE_SIZE
 from cairn.errors import ArtifactError, ParameterError
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 TINY = ToytownSettings(
     landmarks=5,
     second_queries=1,
@@ -238,3 +241,12 @@ def test_a_town_is_drawn_into_an_empty_folder_only(town, tmp_path):
 def test_impossible_settings_are_named(changes, message):
     with pytest.raises(ParameterError, match=message):
         ToytownSettings(**changes)
+
+
+def test_settings_are_checked_without_heavy_imports():
+    """`cairn --help` must not wait for numpy or OpenCV because toytown's settings are looked at."""
+    code = "import sys, cairn.benchmarks.toytown; print({'numpy', 'cv2', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    assert done.stdout.strip() == "set()"

@@ -11,7 +11,7 @@ from bench.dense_ames import DenseAmes
 from cairn.errors import ArtifactError, InputError
 from cairn.rerank.ames import Ames, AmesShape
 from cairn.rerank.ames_images import feature_rows, select_descriptors
-from cairn.rerank.ames_pairs import PairOptions, Shortlist, pair_logits
+from cairn.rerank.ames_pairs import PairOptions, RootSource, Shortlist, pair_logits
 from cairn.store.local import LocalFeatures, open_local, write_local
 
 DIM = 20
@@ -90,3 +90,19 @@ def test_the_stores_own_files_and_what_can_be_wrong_in_them(tmp_path: Path):
         pair_logits(network(), store, store, [Shortlist("q", ("empty",))], options)
     with pytest.raises(ArtifactError, match="no local descriptors of image c, shortlisted for query q"):
         pair_logits(network(), store, store, [Shortlist("q", ("c",))], options)
+
+
+def test_sift_is_compared_as_rootsift(tmp_path: Path):
+    generator = np.random.default_rng(3)
+    sift = generator.integers(0, 200, (2, 4, DIM)).astype(np.uint8)
+    geometry = np.zeros((4, 2), np.float32), np.zeros(4, np.float32), np.ones(4, np.float32)
+    path = tmp_path / "sift.hdf5"
+    features = [LocalFeatures(*geometry, block) for block in sift]
+    write_local(path, ["q", "a"], features, dim=DIM, keypoints=4, dtype="uint8", metadata={})
+    store = RootSource(open_local(path))
+    descriptors, mask = store.batch(["q", "a"], 6)
+    expected = np.sqrt(sift / sift.sum(axis=2, keepdims=True))
+    np.testing.assert_allclose(descriptors[:, :4], expected, atol=1e-6)
+    assert mask[:, 4:].all() and not mask[:, :4].any() and not descriptors[:, 4:].any()
+    (logits,) = pair_logits(network(), store, store, [Shortlist("q", ("a",))], PairOptions(6, 6))
+    assert np.isfinite(logits).all()

@@ -183,3 +183,25 @@ def test_a_trained_network_beats_the_ranking_it_reorders():
     binarized = replace(SHAPE, binarized=True)
     student, _ = train_ames(training, training.names, mined, binarized, replace(knobs, beta=1.0), network)
     assert student.shape.binarized and after(student) > before + 0.04
+
+
+@pytest.mark.parametrize(("binarized", "steps"), [(False, 30), (True, 100)])
+def test_a_matching_start_needs_few_steps(binarized: bool, steps: int):
+    training, test = World(1, 30, 6), World(2, 12, 6)
+    mined = mine(training.globals, training.labels, 60)
+    shape = AmesShape(local_dim=DIM, model_dim=32, heads=1, layers=2, feedforward=64, binarized=binarized)
+    knobs = options(steps=steps, triplets=16, candidates=60, learning_rate=3e-3)
+    ranked, relevance = rankings(test)
+    before = mean_ap(ranked, [np.arange(len(query.rank)) for query in ranked], relevance)
+    after = {}
+    for start in ("random", "matching"):
+        network, _ = train_ames(training, training.names, mined, shape, replace(knobs, start=start))
+        logits = score_pairs(network, ranked, relevance, test, test, 40, PairOptions(9, 9))
+        reranked = rerank_all(ranked, relevance, logits, Cell("ames", 40, 0.2, 1.0), "all")
+        after[start] = mean_ap(ranked, [new.order for new in reranked], relevance)
+    assert after["matching"] > max(before, after["random"]) + 0.15, (before, after)
+
+
+def test_unknown_start_is_named():
+    with pytest.raises(ParameterError, match="'pretrained'; expected random or matching"):
+        options(start="pretrained")

@@ -121,7 +121,7 @@ def test_first_score_alone_changes_nothing_and_logits_alone_decide():
     np.testing.assert_array_equal(same.order, np.arange(10))
     turned = rerank_query(query, none, (np.arange(5), logits[:5]), Cell("ames", 5, 0.0, 0.3))
     np.testing.assert_array_equal(turned.order, [4, 3, 2, 1, 0, 5, 6, 7, 8, 9])
-    # Equal scores keep the first stage's order; extreme logits saturate without warnings.
+    # Equal scores are ordered by manifest row; extreme logits saturate without warnings.
     tied = rerank_query(query, none, (np.arange(5), np.zeros(5, np.float32)), Cell("ames", 5, 0.0, 0.3))
     np.testing.assert_array_equal(tied.order, np.arange(10))
     extreme = np.array([-1e30, 1e30], np.float32)

@@ -32,11 +32,8 @@ class _Checked(BaseModel):
 
 
 # The keys of a toytown benchmark in `params.yaml` are the generator's settings.
-Parameters = create_model(
-    "Parameters",
-    __base__=_Checked,
-    **{field.name: (field.type, field.default) for field in fields(ToytownSettings)},
-)
+_FIELDS: dict[str, Any] = {field.name: (field.type, field.default) for field in fields(ToytownSettings)}
+Parameters = create_model("Parameters", __base__=_Checked, **_FIELDS)
 
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:

@@ -1,19 +1,23 @@
 """Draws the town: an archive of images, ground truth, training classes, and what an audit may know."""
 
+from __future__ import annotations
+
 import csv
 import io
 import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cairn.benchmarks.toytown.plan import Building, Plan, plan_town
 from cairn.benchmarks.toytown.settings import ToytownSettings
 from cairn.errors import ArtifactError
 from cairn.files import atomic, file_digest, write_json
 from cairn.parallel import map_processes
 from cairn.progress import track
+
+if TYPE_CHECKING:  # the command line validates settings at its start: numpy waits until a town is drawn
+    from cairn.benchmarks.toytown.plan import Building, Plan
 
 IMAGES_FILE = "images.tar"
 GROUND_TRUTH = "ground_truth"
@@ -46,6 +50,8 @@ def draw_town(output: Path, settings: ToytownSettings, processes: int | None = N
 
     Raises ArtifactError where `output` is missing or not empty.
     """
+    from cairn.benchmarks.toytown.plan import plan_town
+
     output = Path(output)
     if not output.is_dir() or any(output.iterdir()):
         raise ArtifactError(f"toytown is drawn into an empty directory, which {output} is not")

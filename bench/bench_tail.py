@@ -1,0 +1,297 @@
+"""Accuracy, interval coverage and speed of the tail estimators, beside SciPy's loop, in one run.
+
+python -m bench.bench_tail                 # everything (about twenty minutes on two idle cores)
+python -m bench.bench_tail --quick         # the same with few draws
+python -m bench.bench_tail --only speed    # one part: accuracy, coverage, proxy, speed, tuning
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bench.tail_worlds import HELD_OUT, TUNING, ClusteredPool, World, population, proxy_world, world
+from cairn.files import write_json
+from cairn.progress import say, track
+from cairn.tail import baselines, gpd
+from cairn.tail.calibration import calibrate
+from cairn.tail.estimate import TailEstimate, estimate_tail
+from cairn.tail.hardness import evt_hardness, fit_tail
+from cairn.tail.law import expected_precision
+from cairn.tail.plots import write_plots
+from cairn.tail.posterior import choose_posterior, default_exceedances
+
+COLUMNS = ("naive", "count", "evt", "default")
+FRACTIONS = (0.005, 0.01, 0.02, 0.05)
+CLUSTERED = "clustered"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few draws: shows the form, not the figures")
+    parser.add_argument("--only", choices=["accuracy", "coverage", "proxy", "speed", "tuning"])
+    parser.add_argument("--out", type=Path, help="also write the figures as JSON here")
+    parser.add_argument(
+        "--plots", type=Path, help="only draw the plots of one held-out world into this folder"
+    )
+    arguments = parser.parse_args()
+    if arguments.plots:
+        plots(arguments.plots)
+        return
+    parts: dict[str, Callable[[bool], dict]] = {
+        "speed": speed,
+        "accuracy": accuracy,
+        "coverage": coverage,
+        "proxy": proxy,
+        "tuning": tuning,
+    }
+    wanted = [arguments.only] if arguments.only else [name for name in parts if name != "tuning"]
+    result = {}
+    for name in wanted:
+        say(f"{name} …")
+        result[name] = parts[name](arguments.quick)
+    if arguments.out:
+        write_json(arguments.out, result)
+
+
+def accuracy(quick: bool) -> dict:
+    """Error against the realised full-pool metric, held-out shapes and seeds."""
+    seeds = (3001,) if quick else (3001, 3002)
+    queries = 300 if quick else 1232
+    return _accuracy(HELD_OUT, seeds, queries, clustered=True, title="held-out shapes and seeds")
+
+
+def tuning(quick: bool) -> dict:
+    """The same on the shapes the estimator was tuned on, with other seeds."""
+    return _accuracy(
+        TUNING, (2001,), 300 if quick else 1232, clustered=False, title="shapes used while tuning"
+    )
+
+
+def plots(folder: Path) -> None:
+    """The plots of docs/tail-aware.md: held-out world "student" (heavy tails), seed 3001, 400 queries, 5%."""
+    here = world("student", 3001, queries=400)
+    result = estimate_tail(here.scores, here.gallery, here.cutoff)
+    write_plots(folder, here.scores, result, here.gallery, here.cutoff, {"true_x": here.x})
+    say(f"exact {here.full:.4f}, estimates {result.estimates}, interval {result.ci95['fixed_queries']}")
+
+
+def _accuracy(
+    shapes: tuple[str, ...], seeds: tuple[int, ...], queries: int, clustered: bool, title: str
+) -> dict:
+    errors: dict[tuple[str, float, str], list[float]] = {}
+    jobs = [(shape, seed) for shape in shapes for seed in seeds]
+    for shape, seed in track(jobs, "accuracy"):
+        for fraction in FRACTIONS:
+            here = world(shape, seed, fraction=fraction, queries=queries)
+            _note(errors, shape, fraction, here)
+    if clustered:
+        for seed in seeds:
+            pool = _pool(seed, queries)
+            for fraction in FRACTIONS:
+                _note(errors, CLUSTERED, fraction, pool.draw(seed, fraction))
+    names = [*shapes, CLUSTERED] if clustered else list(shapes)
+    print(
+        f"\n## Absolute error of mAP@1000, {title}: {len(seeds)} seeds, {queries} queries (clustered: 200)\n"
+    )
+    rows = []
+    for fraction in FRACTIONS:
+        for label, pick in (("mean", np.mean), ("worst", np.max)):
+            cells = []
+            for column in COLUMNS:
+                values = [abs(e) for name in names for e in errors[name, fraction, column]]
+                cells.append(f"{pick(values):.4f}")
+            rows.append([f"{fraction:.1%}", label, *cells])
+    _table(["sample", "error", *COLUMNS], rows)
+    print("\nMean absolute error by shape, evt → default:\n")
+    _table(
+        ["shape", *(f"{f:.1%}" for f in FRACTIONS)],
+        [
+            [name]
+            + [
+                " → ".join(f"{np.mean(np.abs(errors[name, f, column])):.4f}" for column in ("evt", "default"))
+                for f in FRACTIONS
+            ]
+            for name in names
+        ],
+    )
+    return {f"{name}/{fraction}/{column}": values for (name, fraction, column), values in errors.items()}
+
+
+def coverage(quick: bool) -> dict:
+    """How often the 95% intervals hold the truth at 5%: each draw has new queries, a new pool and a new
+    sample."""
+    draws = 2 if quick else 20
+    queries = 300 if quick else 1232
+    rows: dict[str, dict] = {}
+    for shape in track(HELD_OUT, "coverage"):
+        truth = population(shape)
+        rows[shape] = _cover([world(shape, 5000 + n, queries=queries) for n in range(2)], truth)
+        for start in range(2, draws, 2):
+            more = _cover(
+                [world(shape, 5000 + n, queries=queries) for n in range(start, min(start + 2, draws))], truth
+            )
+            for key, values in more.items():
+                rows[shape][key] += values
+    pool = _pool(5000, queries)
+    rows[CLUSTERED] = _cover([pool.draw(5000 + n, 0.05) for n in range(draws)], None)
+    total = {
+        key: [v for r in rows.values() for v in r[key]]
+        for key in ("error", "fixed", "fixed_width", "new", "new_width")
+    }
+    count = len(total["fixed"])
+    print(f"\n## 95% intervals of the default at 5%, {count} draws, {queries} queries (clustered: 200)\n")
+    _table(
+        ["shape", "draws", "mean |error|", "worst", "fixed: covered", "width", "new: covered", "width "],
+        [
+            [
+                name,
+                str(len(r["fixed"])),
+                f"{np.mean(np.abs(r['error'])):.4f}",
+                f"{np.max(np.abs(r['error'])):.4f}",
+                f"{np.mean(r['fixed']):.1%}",
+                f"{np.mean(r['fixed_width']):.4f}",
+                f"{np.mean(r['new']):.1%}" if r["new"] else "–",
+                f"{np.mean(r['new_width']):.4f}",
+            ]
+            for name, r in [*rows.items(), ("all", total)]
+        ],
+    )
+    return rows
+
+
+def _cover(worlds: list[World], truth: float | None) -> dict[str, list]:
+    out: dict[str, list] = {"error": [], "fixed": [], "fixed_width": [], "new": [], "new_width": []}
+    for here in worlds:
+        got = estimate_tail(here.scores, here.gallery, here.cutoff, estimators=("default",))
+        out["error"].append(got.estimates["default"] - here.full)
+        low, high = got.ci95["fixed_queries"]
+        out["fixed"].append(bool(low <= here.full <= high))
+        out["fixed_width"].append(high - low)
+        low, high = got.ci95["new_queries"]
+        out["new_width"].append(high - low)
+        if truth is not None:
+            out["new"].append(bool(low <= truth <= high))
+    return out
+
+
+def proxy(quick: bool) -> dict:
+    """Hard-mined plus uniform, with proxies of several correlations."""
+    seeds = (3001,) if quick else (3001, 3002, 3003, 3004)
+    queries = 200 if quick else 1232
+    rows, out = [], {}
+    for correlation in (0.8, 0.9, 0.94, 0.98):
+        for fraction in (0.01, 0.05):
+            errors = []
+            for seed in seeds:
+                here, hard = proxy_world(seed, fraction, correlation, queries=queries)
+                got = estimate_tail(
+                    here.scores, here.gallery, here.cutoff, estimators=("naive",), hard=hard, redraws=1
+                )
+                errors.append(got.estimates["hard-mined"] - here.full)
+            out[f"{correlation}/{fraction}"] = errors
+            rows.append([f"{correlation}", f"{fraction:.0%}", f"{np.mean(np.abs(errors)):.4f}",
+                         f"{np.max(np.abs(errors)):.4f}"])  # fmt: skip
+    print(f"\n## Hard-mined (M = 1000) plus uniform: {len(seeds)} seeds, {queries} queries, normal scores\n")
+    _table(["correlation", "sample", "mean |error|", "worst"], rows)
+    return out
+
+
+def speed(quick: bool) -> dict:
+    """Best of several runs, compilation excluded; SciPy timed on some rows and scaled to all."""
+    from numba import get_num_threads
+    from scipy import stats
+
+    rng = np.random.default_rng(3)
+    some = 4 if quick else 24
+    rows, out = [], {}
+
+    def add(name: str, ours: float, theirs: float | None, target: float) -> None:
+        out[name] = {"ours": ours, "scipy": theirs, "target": target}
+        beside = f"{theirs:.2f} s" if theirs is not None else "–"
+        ratio = f"{theirs / ours:,.0f}×" if theirs is not None else "–"
+        rows.append([name, f"{1e3 * ours:.1f} ms", f"{1e3 * target:.0f} ms", beside, ratio])
+
+    shape = rng.normal(-0.12, 0.05, 1232)[:, None]
+    for k, target in ((200, 0.015), (4000, 0.1)):
+        values = np.expm1(-shape * np.log(rng.random((1232, k)))) / shape * 0.05
+        ours = _best(lambda values=values: gpd.fit_likelihood(values))
+        number = some if k == 200 else max(some // 6, 2)
+        began = time.perf_counter()
+        for row in values[:number]:
+            stats.genpareto.fit(row, floc=0)
+        add(f"fit, 1,232 rows, k = {k}", ours, (time.perf_counter() - began) / number * 1232, target)
+    here = world("normal", 1, queries=1232)
+    scores, gallery, cutoff = here.scores, here.gallery, here.cutoff
+
+    def paper() -> np.ndarray:
+        # A fresh object, so that cached counts are counted again.
+        fresh = scores.with_top(scores.top, scores.sample_size)
+        return baselines.per_query(fresh, evt_hardness(fresh, fit_tail(fresh.top, 200)), gallery, cutoff)
+
+    ours = _best(paper)
+    x = evt_hardness(scores, fit_tail(scores.top, 200))
+    chosen = rng.choice(len(x), 20 * some, replace=False)
+    began = time.perf_counter()
+    reference = []
+    for p in chosen:
+        b = np.arange(cutoff - scores.index[p] + 1)
+        i = scores.index[p]
+        reference.append(float((i / (i + b) * stats.binom.pmf(b, gallery, x[p])).sum()))
+    theirs = (time.perf_counter() - began) / len(chosen) * len(x)
+    gap = np.abs(expected_precision(x[chosen], scores.index[chosen], gallery, cutoff) - reference).max()
+    # SciPy's side: its fit loop and its law; counting is not charged to it.
+    add(
+        f"counts + fit + law, {len(x):,} positives",
+        ours,
+        theirs + out["fit, 1,232 rows, k = 200"]["scipy"],
+        0.2,
+    )
+    k = default_exceedances(scores.top.shape[1])
+    add("self-calibration (6 redraws)", _best(lambda: calibrate(scores, gallery, cutoff, k), 2), None, 2.0)
+
+    add(
+        "default estimate without calibration",
+        _best(lambda: choose_posterior(scores, gallery, cutoff), 2),
+        None,
+        2.0,
+    )
+    print(f"\n## Speed, {get_num_threads()} threads (law against SciPy: {gap:.1e})\n")
+    _table(["task", "Cairn", "target", "SciPy loop (scaled)", "ratio"], rows)
+    return out
+
+
+def _note(errors: dict, shape: str, fraction: float, here: World) -> TailEstimate:
+    got = estimate_tail(here.scores, here.gallery, here.cutoff, estimators=COLUMNS, redraws=4)
+    for column in COLUMNS:
+        errors.setdefault((shape, fraction, column), []).append(got.estimates[column] - here.full)
+    return got
+
+
+def _pool(seed: int, queries: int) -> ClusteredPool:
+    return ClusteredPool(seed, 400_000, 100, 60_000) if queries < 1000 else ClusteredPool(seed)
+
+
+def _best(function: Callable[[], object], times: int = 7) -> float:
+    function()  # compiles
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> None:
+    print("| " + " | ".join(header) + " |")
+    print("|" + "---|" * len(header))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+
+
+if __name__ == "__main__":
+    main()

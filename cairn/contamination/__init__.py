@@ -1,0 +1,1 @@
+"""Did training see the test? Class matching, image-level verification, training sets, and their statistics."""

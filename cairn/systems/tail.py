@@ -1,0 +1,91 @@
+"""The step `tail`: a run's metric at a web-scale gallery, estimated from a sample of its distractors."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from cairn.benchmarks.structure import GroundTruth
+from cairn.errors import InputError
+from cairn.files import write_json
+from cairn.store.descriptors import DescriptorStore, open_queries, open_shards
+
+FACTS_FILE = "tail.json"
+POSITIVES = ("positive", "easy", "hard")
+
+
+class TailParameters(BaseModel):
+    """`tail` of a benchmark; without it, nothing is estimated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gallery: Annotated[int, Field(ge=1, le=10**12)]
+    """N: the number of distractors that the metric is estimated for."""
+    metric: Annotated[str, Field(pattern=r"^map@[1-9][0-9]*$")] = "map@1000"
+    sample: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Share of the distractors that are scored: a uniform sample of them, drawn from `seed`."""
+    keep: Annotated[int, Field(ge=40, le=1_000_000)] = 4000
+    """Best sampled scores kept per query (the paper's T)."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+
+
+def estimate_run(
+    descriptors: Path, truth: GroundTruth, parameters: Mapping[str, Any] | None, output: Path
+) -> None:
+    """Write `tail.json`: estimates, intervals, diagnostics and warnings of `cairn.tail.estimate_tail`.
+
+    The pool of distractors is every gallery image that no query judges; a query without positives is left out,
+    junk counts neither way. `parameters` are those of `TailParameters`, None where nothing is to be estimated
+    (then the file says so). N counts distractors of the pool's kind: the images that are judged for other
+    queries are not among them. Raises InputError where the sample is too small to fit a tail to.
+    """
+    if parameters is None:
+        write_json(
+            output / FACTS_FILE, {"estimates": {}, "note": "no tail estimate is asked for in params.yaml"}
+        )
+        return
+    from cairn.tail.estimate import estimate_tail, parse_metric
+    from cairn.tail.sampling import sample_rows, sampled_scores
+
+    gallery, queries = open_shards(descriptors), open_queries(descriptors)
+    pool = _pool(gallery, truth)
+    size = round(parameters["sample"] * len(pool))
+    if size < 1:
+        raise InputError(
+            f"{parameters['sample']:g} of {len(pool)} distractors is no sample; take a larger share"
+        )
+    rows = pool[sample_rows(len(pool), size, parameters["seed"])]
+    asked = [q.query_id for q in truth.queries if truth.images(q.query_id, *POSITIVES)]
+    if not asked:
+        raise InputError("no query has a positive: there is nothing to estimate")
+    positives = [truth.images(query_id, *POSITIVES) for query_id in asked]
+    owner = np.repeat(np.arange(len(asked)), [len(images) for images in positives])
+    wanted = gallery.rows_of([image for images in positives for image in images])
+    scores = sampled_scores(
+        queries.take(queries.rows_of(asked)),
+        gallery.blocks(),
+        rows,
+        owner,
+        gallery.take(wanted),
+        parameters["keep"],
+    )
+    found = estimate_tail(
+        scores, parameters["gallery"], parse_metric(parameters["metric"]), seed=parameters["seed"]
+    )
+    facts = {
+        "parameters": dict(parameters),
+        "pool": len(pool),
+        "sample": size,
+        "queries": len(asked),
+        "positives": len(owner),
+    }
+    write_json(output / FACTS_FILE, {**facts, **found.record()})
+
+
+def _pool(gallery: DescriptorStore, truth: GroundTruth) -> np.ndarray:
+    judged = {image for images in truth.relevance.values() for image in images}
+    free = np.ones(len(gallery), bool)
+    free[gallery.rows_of(sorted(judged))] = False
+    return np.flatnonzero(free)

@@ -1,0 +1,289 @@
+"""The card: every number with its artifact and hash, sentences computed, nothing invented, its own audit passed."""
+
+import copy
+import json
+import re
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cairn.card import check_card
+from cairn.card.building import build_card, write_card
+from cairn.card.published import published_rows
+from cairn.card.schema import card_schema, validate
+from cairn.card.standing import percent
+from cairn.errors import ArtifactError, LineageError, ParameterError
+from cairn.results import read_results, write_results
+from cairn.results.table import RESULTS_PATH
+from tests.card.project import add_published_run
+
+
+def numbers_in(value) -> list[dict]:
+    if isinstance(value, dict):
+        own = [value] if "number" in value else []
+        return own + [found for item in value.values() for found in numbers_in(item)]
+    return [found for item in value for found in numbers_in(item)] if isinstance(value, list) else []
+
+
+def sentences(card: dict, name: str) -> list[str]:
+    return [s["sentence"] for claim in card["claims"] if claim["name"] == name for s in claim["statements"]]
+
+
+def test_every_number_stands_once_with_artifact_and_hash(project: Path) -> None:
+    card = build_card(project)
+    rows = {str(row.name): row for row in read_results(project / RESULTS_PATH)}
+    found = {number["number"]: number for number in numbers_in(card["ours"])}
+    assert found.keys() == rows.keys()
+    for name, number in found.items():
+        row = rows[name]
+        assert number["exact"] == row.value
+        assert number["value"] == float(percent(row.value))
+        assert number["low"] <= number["value"] <= number["high"]
+        assert number["artifact"] == row.source_artifact and number["md5"] == row.source_md5
+        assert number["artifact"] in card["provenance"]["artifacts"]
+        assert card["provenance"]["artifacts"][number["artifact"]]["md5"] == number["md5"]
+
+
+def test_sections_without_data_say_so(project: Path) -> None:
+    card = build_card(project)
+    for section in ("published_comparison", "contamination", "seed_spread"):
+        assert card[section]["status"] == "no data"
+        assert card[section]["reason"]
+    assert card["protocol_notes"]["benchmarks"]["toytown"]["synthetic"] is True
+    assert card["protocol_notes"]["runs"]["toytown"]["rootsift-vlad"]["parameters"]["reranking"] == {"k": 100}
+
+
+def test_an_unpinned_source_shows_on_each_number_that_rests_on_it(project: Path) -> None:
+    listed = project / "artifacts/places/sources/sources.json"
+    entries = json.loads(listed.read_text())
+    entries["sources"].append({"name": "hearsay", "url": "https://example.org/hearsay"})
+    listed.write_text(json.dumps(entries))
+    card = build_card(project)
+    for number in numbers_in(card["ours"]):
+        on_it = number["number"].startswith("places/")
+        assert ("https://example.org/hearsay" in number.get("unpinned_sources", [])) == on_it
+
+
+def test_the_card_is_deterministic_and_passes_its_schema_and_audit(compared: Path, tmp_path: Path) -> None:
+    write_card(compared, tmp_path / "one.json")
+    write_card(compared, tmp_path / "two.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    card = json.loads((tmp_path / "one.json").read_text())
+    validate(card)
+    findings = check_card(card)
+    assert not [finding for finding in findings if finding.severity == "error"]
+    assert not [finding for finding in findings if finding.rule == "unresolved"]
+    assert [f for f in findings if f.rule == "difference" and f.severity == "right"]
+    assert [f for f in findings if f.rule == "repeated-row" and f.severity == "right"]
+
+
+def test_claims_are_computed_with_sign_and_rounding(compared: Path) -> None:
+    card = build_card(compared)
+    second = " ".join(sentences(card, "second-stage"))
+    assert "adds 16.76 points (map) on roxford5k-1m hard" in second  # 75.14 − 58.38
+    above, below = "2.63 points (map) above L2G", "4.66 points (map) below L2G"
+    against = " ".join(sentences(card, "against-published"))
+    assert above in against and "on rparis6k-1m hard" in against and "rank 1 of 7" in against
+    assert below in against and "on roxford5k-1m hard" in against and "rank 4 of 7" in against
+    # 92.615 % is printed 92.62; L2G's 92.1 lies in its interval of ± 2.
+    (level,) = sentences(card, "level-with-published")
+    assert "level with L2G" in level and "(92.62 against 92.10)" in level
+    assert "rparis6k-1m medium" not in against
+
+
+def test_a_narrow_interval_is_no_longer_level(project: Path) -> None:
+    add_published_run(project, width=0.001)
+    card = build_card(project)
+    assert not sentences(card, "level-with-published")
+    assert any("0.52 points (map) above L2G" in text for text in sentences(card, "against-published"))
+
+
+def test_sentences_are_tied_to_the_right_measure(project: Path) -> None:
+    rows = read_results(project / RESULTS_PATH)
+    rows += [replace(row, name=replace(row.name, metric="mp@1"), value=row.value + 0.03) for row in rows]
+    write_results(project / RESULTS_PATH, rows)
+    stated = [f for f in check_card(build_card(project)) if f.rule == "difference"]
+    assert stated and {f.severity for f in stated} == {"right"}
+    assert all("/ map)" in f.message and "mp@1" not in f.message for f in stated)
+
+
+def test_a_lost_gain_changes_its_verb(project: Path) -> None:
+    rows = [
+        replace(row, value=row.low, low=0.0) if row.name.stage != "global" else row
+        for row in read_results(project / RESULTS_PATH)
+    ]
+    write_results(project / RESULTS_PATH, rows)
+    assert all(
+        "loses" in text and "against" in text for text in sentences(build_card(project), "second-stage")
+    )
+
+
+def test_the_comparison_ships_the_published_rows_and_ours(compared: Path) -> None:
+    comparison = build_card(compared)["published_comparison"]
+    others = [row for row in comparison["rows"] if row["source"] != "this release"]
+    assert [row["system"] for row in others] == [row.system for row in published_rows()]
+    ours = {row["system"]: row for row in comparison["rows"] if row["source"] == "this release"}
+    assert ours["dinov2-l/decon with ames-k1600-l0.55-t0.3"]["shortlist"] == 1600
+    assert ours["dinov2-l/decon with global"]["shortlist"] is None
+
+
+def test_published_rows_are_those_of_the_example(shared: Path) -> None:
+    example = json.loads((shared / "published_results.json").read_text())
+    rows = example["published_comparison_plus_1m_top1600"]["rows"]
+    theirs = [row for row in rows if row["source"] != "this release"]
+    assert len(theirs) == len(published_rows())
+    for row, known in zip(theirs, published_rows(), strict=True):
+        assert (row["system"], row["stage"], row["source"]) == (known.system, known.stage, known.source)
+        assert row["uses_dinov2"] is known.uses_dinov2
+        for name, benchmark in (("roxford5k", "roxford5k-1m"), ("rparis6k", "rparis6k-1m")):
+            assert Decimal(str(row[name]["M"])) == known.values[benchmark]["medium"]
+            assert Decimal(str(row[name]["H"])) == known.values[benchmark]["hard"]
+
+
+def test_seeds_give_mean_and_deviation(project: Path) -> None:
+    add_published_run(project, seeds=("0", "1", "2"))
+    spread = build_card(project)["seed_spread"]["global"]["dinov2-l/decon"]["roxford5k-1m"]["map"]["hard"]
+    # 0.5838 + {0, 0.003, 0.006}
+    assert (spread["mean"], spread["sd"], spread["seeds"]) == (58.68, 0.3, 3)
+    assert len(spread["numbers"]) == 3
+
+
+CLAIM = """
+claims:
+  - name: beats-l2g
+    query: >-
+      SELECT label, slice, percent - best_percent AS difference, percent > best_percent AS holds
+      FROM standing
+      WHERE benchmark = '{benchmark}' AND slice = 'hard' AND stage <> 'global'
+    sentence: >-
+      {{label}} exceeds the best published {{slice}} number on {benchmark} by {{difference:size}}
+      ({{difference:signed}})
+"""
+
+
+def test_a_project_s_own_claim_is_computed(compared: Path) -> None:
+    (compared / "claims.yaml").write_text(CLAIM.format(benchmark="rparis6k-1m"))
+    assert sentences(build_card(compared), "beats-l2g") == [
+        "dinov2-l/decon exceeds the best published hard number on rparis6k-1m by 2.63 (+2.63)"
+    ]
+
+
+def test_the_claim_in_the_documentation_works(compared: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/results-card.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (compared / "claims.yaml").write_text(block)
+    (sentence,) = sentences(build_card(compared), "beats-the-best-published")
+    assert sentence.endswith("is 2.63 points above L2G CANN-FIRE + MDS rerank on rparis6k-1m hard.")
+
+
+def test_a_claim_that_is_no_longer_true_fails_the_build(compared: Path, tmp_path: Path) -> None:
+    (compared / "claims.yaml").write_text(CLAIM.format(benchmark="roxford5k-1m"))
+    with pytest.raises(
+        LineageError, match=r"claims\.yaml: claim 'beats-l2g' is no longer true: .*\(-4\.66\)"
+    ):
+        write_card(compared, tmp_path / "card.json")
+    assert not (tmp_path / "card.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        (CLAIM.format(benchmark="nowhere"), LineageError, "has no answer"),
+        ("claims: [{name: a, query: 'SELECT 1 AS x', sentence: '{y}'}]", ParameterError, "asks for {y}"),
+        ("claims: [{name: a, query: 'SELECT 1 AS x', sentence: '{x:loud}'}]", ParameterError, "signed, size"),
+        (
+            "claims: [{name: a, query: 'SELECT 1 AS x', sentence: '{x.real}'}]",
+            ParameterError,
+            "asks for {x.real}",
+        ),
+        ("claims: [{name: a, query: 'SELECT 1 AS x', sentence: '{x!r}'}]", ParameterError, "asks for"),
+        ("claims: [{name: a, query: 'SELECT 1 AS x', sentence: '{'}]", ParameterError, "in its sentence"),
+        ("claims: [{name: a, query: 'SELECT NULL AS x', sentence: '{x}'}]", LineageError, "cannot state"),
+        ("claims: [{name: a, query: 'SELEC', sentence: 'b'}]", LineageError, "claim 'a': SQL"),
+        ("claims: [{name: a, query: 'DROP TABLE cells', sentence: 'b'}]", LineageError, "refused"),
+        (
+            "claims: [{name: second-stage, query: 'SELECT 1', sentence: 'b'}]",
+            ParameterError,
+            "stands already",
+        ),
+        ("claims: [{name: a, query: 'SELECT 1'}]", ParameterError, "has no sentence"),
+        (
+            "claims: [{name: a, query: 'SELECT 1', sentence: b, size: 3}]",
+            ParameterError,
+            "unknown key 'size'",
+        ),
+        ("claims: 3", ParameterError, "a list"),
+        ("claims: [", ParameterError, "YAML"),
+        (
+            'claims: [{name: a, query: "SELECT 1.00 AS difference, number AS of, number AS minus FROM cells LIMIT 1", '
+            "sentence: '{difference}'}]",
+            LineageError,
+            "take differences of `percent`",
+        ),
+    ],
+)
+def test_a_wrong_claim_is_named(project: Path, text: str, error: type[Exception], says: str) -> None:
+    (project / "claims.yaml").write_text(text)
+    with pytest.raises(error) as caught:
+        build_card(project)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_schema_refuses_a_number_without_artifact_or_hash(compared: Path) -> None:
+    card = build_card(compared)
+    for key in ("artifact", "md5", "number", "n_queries"):
+        broken = copy.deepcopy(card)
+        del numbers_in(broken["ours"])[0][key]
+        with pytest.raises(ArtifactError, match=key):
+            validate(broken)
+    broken = copy.deepcopy(card)
+    numbers_in(broken["ours"])[0]["value"] = 101.0
+    with pytest.raises(ArtifactError):
+        validate(broken)
+    broken = {**card, "extra": 1}
+    with pytest.raises(ArtifactError, match="extra"):
+        validate(broken)
+
+
+def test_the_schema_is_one() -> None:
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator.check_schema(card_schema())
+
+
+def test_changing_any_computed_difference_of_our_card_is_an_error(compared: Path) -> None:
+    card = build_card(compared)
+    for number, claim in enumerate(card["claims"]):
+        for place, statement in enumerate(claim["statements"]):
+            if "minus" in statement:
+                changed = copy.deepcopy(card)
+                changed["claims"][number]["statements"][place]["difference"] += 0.01
+                errors = [f for f in check_card(changed) if f.severity == "error"]
+                assert {f.rule for f in errors} >= {"structured"}, statement
+
+
+def test_a_project_without_numbers_has_no_card(project: Path) -> None:
+    write_results(project / RESULTS_PATH, [])
+    with pytest.raises(ArtifactError, match="cairn run"):
+        build_card(project)
+
+
+@given(st.floats(0, 1))
+def test_percent_is_the_nearest_with_two_decimals(fraction: float) -> None:
+    shown = percent(fraction)
+    exact = Decimal(repr(fraction)) * 100
+    assert abs(shown - exact) <= Decimal("0.005")
+    assert shown == shown.quantize(Decimal("0.01"))
+    assert 0 <= shown <= 100
+
+
+def test_a_half_goes_to_the_even_digit() -> None:
+    assert [percent(value) for value in (0.00125, 0.00135, 0.92615)] == [
+        Decimal("0.12"),
+        Decimal("0.14"),
+        Decimal("92.62"),
+    ]

@@ -1,0 +1,126 @@
+"""`cairn tail` from a file, its JSON, its plots, and where compiled code is kept."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from small import exponential_world
+from typer.testing import CliRunner
+
+from cairn.errors import InputError, UsageError
+from pipelines.commands.tail import tail
+
+app = typer.Typer()
+app.command()(tail)
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    scores, gallery, cutoff, truth = exponential_world(2)
+    path = tmp_path_factory.mktemp("tail") / "scores.npz"
+    np.savez(
+        path,
+        top=scores.top,
+        pos_q=scores.query,
+        pos_s=scores.score,
+        S=scores.sample_size,
+        full_map=truth,
+        true_x=np.exp(-scores.score),
+    )
+    return path, gallery, cutoff, truth
+
+
+def test_json_holds_what_the_docs_promise(file):
+    path, gallery, cutoff, truth = file
+    got = runner.invoke(app, [str(path), "--gallery", str(gallery), "--metric", f"map@{cutoff}", "--json"])
+    assert got.exit_code == 0, got.output
+    record = json.loads(got.stdout)
+    assert set(record) == {"estimates", "ci95", "model_bias", "diagnostics", "warnings"}
+    assert set(record["estimates"]) == {
+        "default",
+        "evt",
+        "count",
+        "naive",
+        "log-linear",
+        "log-quadratic",
+        "power-law",
+        "log-uniform",
+    }
+    assert abs(record["estimates"]["default"] - truth) < 0.03
+    assert set(record["ci95"]) == {"fixed_queries", "new_queries", "evt_queries"}
+
+
+def test_table_and_selection(file):
+    path, gallery, cutoff, _ = file
+    got = runner.invoke(
+        app,
+        [str(path), "--gallery", str(gallery), "--metric", f"map@{cutoff}", "--estimators", "default,naive"],
+    )
+    assert got.exit_code == 0, got.output
+    assert "default" in got.stdout and "power-law" not in got.stdout
+    assert "these queries" in got.stdout and "new queries" in got.stdout
+
+
+def test_errors_are_cairns(file, tmp_path):
+    path, gallery, _, _ = file
+    for arguments, error in (
+        ([str(tmp_path / "no.npz"), "--gallery", "1000"], InputError),
+        ([str(path), "--gallery", "10"], InputError),
+        ([str(path), "--gallery", str(gallery), "--metric", "ndcg"], UsageError),
+        ([str(path), "--gallery", str(gallery), "--estimators", "best"], UsageError),
+    ):
+        got = runner.invoke(app, arguments)
+        assert isinstance(got.exception, error), got.output
+
+
+def test_plots_come_with_their_tables(file, tmp_path):
+    path, gallery, cutoff, _ = file
+    got = runner.invoke(
+        app,
+        [
+            str(path),
+            "--gallery",
+            str(gallery),
+            "--metric",
+            f"map@{cutoff}",
+            "--plots",
+            str(tmp_path),
+            "--json",
+        ],
+    )
+    assert got.exit_code == 0, got.output
+    for name in ("gallery", "hardness", "sample", "truth"):
+        assert (tmp_path / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        with (tmp_path / f"{name}.csv").open() as stream:
+            assert len(list(csv.DictReader(stream))) >= 4
+    with (tmp_path / "gallery.csv").open() as stream:
+        series = {row["series"] for row in csv.DictReader(stream)}
+    assert {"sample", "default", "evt", "count", "log-uniform", "interval"} <= series
+
+
+def test_compiled_code_stays_in_the_users_cache(tmp_path):
+    """Neither the package's folder nor the working folder is written to."""
+    import cairn.tail
+
+    package = Path(cairn.tail.__file__).parent
+    before = {p for p in package.rglob("*") if p.suffix in {".nbi", ".nbc"}}
+    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "1"}
+    program = (
+        "import numpy as np; from cairn.tail.scores import count_ahead;"
+        "assert count_ahead(np.array([[3.0, 2.0]]), np.array([0]), np.array([2.0]))[0] == 2"
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    environment["PYTHONPATH"] = str(package.parents[1])
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=work)
+    assert list((tmp_path / "cache" / "cairn" / "numba").rglob("*.nbi"))
+    assert {p for p in package.rglob("*") if p.suffix in {".nbi", ".nbc"}} == before
+    assert not list(work.iterdir())

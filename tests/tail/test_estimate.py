@@ -1,0 +1,203 @@
+"""The whole estimate on small worlds: accuracy, intervals, diagnostics, warnings, determinism."""
+
+import json
+
+import numpy as np
+import pytest
+from small import exponential_world
+
+from cairn.errors import InputError, UsageError
+from cairn.tail import baselines
+from cairn.tail.calibration import calibrate, split
+from cairn.tail.diagnostics import homogeneous, near_duplicates
+from cairn.tail.estimate import ESTIMATORS, _shift_mean, estimate_arrays, estimate_tail, parse_metric
+from cairn.tail.hard_mined import hard_mined
+from cairn.tail.hardness import fit_tail
+from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
+from cairn.tail.law import realised_precision
+from cairn.tail.scores import sample_scores
+
+
+@pytest.fixture(scope="module")
+def world():
+    return exponential_world(1)
+
+
+@pytest.fixture(scope="module")
+def result(world):
+    scores, gallery, cutoff, _ = world
+    return estimate_tail(scores, gallery, cutoff)
+
+
+def test_default_is_near_the_truth_and_others_are_not(world, result):
+    truth = world[3]
+    error = {name: abs(value - truth) for name, value in result.estimates.items()}
+    assert set(result.estimates) == set(ESTIMATORS)
+    # 150 queries: the metric itself has a standard deviation of about 0.015 around its law.
+    assert error["default"] < 0.03
+    assert error["default"] < error["count"] < error["naive"]
+    low, high = result.ci95["fixed_queries"]
+    assert low <= truth <= high and high - low < 0.15
+    wide = result.ci95["new_queries"]
+    assert wide[1] - wide[0] > high - low
+    assert abs(result.model_bias) < 0.05
+
+
+def test_record_is_json_and_repeats_exactly(world, result):
+    scores, gallery, cutoff, _ = world
+    record = result.record(per_query=True)
+    assert list(record) == ["estimates", "ci95", "model_bias", "diagnostics", "warnings", "per_query"]
+    assert len(record["per_query"]["default"]) == len(scores.top)
+    assert np.mean(record["per_query"]["default"]) == pytest.approx(record["estimates"]["default"])
+    text = json.dumps(record, allow_nan=False, sort_keys=True)
+    again = estimate_arrays(scores.top, scores.query, scores.score, scores.sample_size, gallery, cutoff)
+    assert json.dumps(again.record(per_query=True), allow_nan=False, sort_keys=True) == text
+
+
+def test_at_the_sample_itself_everything_is_known(world):
+    scores, _, cutoff, _ = world
+    got = estimate_tail(scores, scores.sample_size, cutoff, estimators=("default", "naive"))
+    assert got.estimates["default"] == pytest.approx(got.estimates["naive"], abs=1e-12)
+    assert got.model_bias is None
+    low, high = got.ci95["fixed_queries"]
+    assert high - low < 1e-6
+
+
+def test_estimates_do_not_depend_on_score_units(world, result):
+    scores, gallery, cutoff, _ = world
+    other = sample_scores(
+        scores.top.astype(float) * 250 - 7, scores.query, scores.score * 250 - 7, scores.sample_size
+    )
+    got = estimate_tail(other, gallery, cutoff, estimators=("default", "evt"))
+    assert got.estimates["evt"] == pytest.approx(result.estimates["evt"], abs=1e-7)
+    assert got.estimates["default"] == pytest.approx(result.estimates["default"], abs=1e-4)
+
+
+def test_bad_arguments(world):
+    scores, gallery, cutoff, _ = world
+    with pytest.raises(UsageError, match="no estimator is called 'magic'"):
+        estimate_tail(scores, gallery, cutoff, estimators=("magic",))
+    with pytest.raises(InputError, match="larger than the gallery"):
+        estimate_tail(scores, 10, cutoff)
+    short = sample_scores(scores.top[:, :40], scores.query, scores.score, scores.sample_size)
+    with pytest.raises(InputError, match="keep more scores per query"):
+        estimate_tail(short, gallery, cutoff)
+    assert parse_metric("mAP@100") == 100
+    for text in ("recall@5", "map", "map@0", "map@-1", "map@1e3"):
+        with pytest.raises(UsageError, match="map@K"):
+            parse_metric(text)
+
+
+def test_warnings_for_short_lists_and_quantised_scores(world):
+    scores, gallery, cutoff, _ = world
+    coarse = np.round(scores.top * 4) / 4
+    short = sample_scores(coarse[:, :120], scores.query, scores.score, scores.sample_size)
+    got = estimate_tail(short, gallery, 1000 * cutoff, estimators=("default",), keep_quantile=0.9)
+    text = " ".join(got.warnings)
+    for part in ("look quantised", "kept lists end early", "too few kept scores for self-calibration"):
+        assert part in text, got.warnings
+    assert got.model_bias is None
+    assert 0 <= got.estimates["default"] <= 1
+
+
+def test_queries_without_a_tail_are_counted(world):
+    scores, gallery, cutoff, _ = world
+    top = scores.top.copy()
+    top[3] = top[3, 0]
+    tied = sample_scores(top, scores.query, scores.score, scores.sample_size)
+    got = estimate_tail(tied, gallery, cutoff, estimators=("default", "count"))
+    assert any("have no tail" in w for w in got.warnings)
+    assert got.per_query["default"][3] == pytest.approx(got.per_query["count"][3], abs=1e-3)
+
+
+def test_sub_samples_are_disjoint_and_cover_the_sample():
+    top = -np.sort(-np.random.default_rng(0).random((7, 400)).astype(np.float32), axis=1)
+    parts = split(top, 5, 5, 3)
+    assert (np.diff(parts, axis=2) <= 0).all()
+    for row in range(7):
+        values = parts[:, row].ravel()
+        assert len(np.unique(values)) == len(values)
+        assert np.isin(values, top[row]).all()
+        # The best score of all is the best of exactly one part.
+        assert (parts[:, row, 0] == top[row, 0]).sum() == 1
+
+
+def test_calibration_knows_the_answer_it_is_held_against(world):
+    scores, gallery, cutoff, _ = world
+    got = calibrate(scores, gallery, cutoff, 60, redraws=4)
+    assert got.draws.shape == (4, len(scores.top))
+    truth = baselines.naive(scores, cutoff).mean()
+    assert got.bias == pytest.approx(got.draws.mean() - truth)
+    assert abs(got.bias) < 4 * got.bias_error + 0.01
+    assert got.parts == 20
+
+
+def test_near_duplicates_are_found_only_where_they_are(world):
+    scores, _, _, _ = world
+    clean = near_duplicates(scores, fit_tail(scores.top, 30))
+    assert not clean["detected"]
+    copied = scores.top.copy()
+    chosen = np.flatnonzero((scores.index == 1) & (scores.counts < 5))[::3]
+    for p in chosen:
+        row = copied[scores.query[p]]
+        row[-1] = scores.score[p] * (1 + 1e-6)
+        copied[scores.query[p]] = -np.sort(-row)
+    dirty = sample_scores(copied, scores.query, scores.score, scores.sample_size)
+    found = near_duplicates(dirty, fit_tail(copied, 30))
+    assert found["detected"] and found["found"] >= len(chosen)
+    assert any("near-duplicates" in w for w in estimate_tail(dirty, 10**6, 100).warnings)
+
+
+def test_homogeneous_curve_matches_at_the_sample(world):
+    scores, gallery, cutoff, _ = world
+    got = homogeneous(scores, gallery, cutoff)
+    x = np.full(len(scores.score), got["x"])
+    assert baselines.per_query(scores, x, scores.sample_size, cutoff).mean() == pytest.approx(
+        got["at_sample"], abs=1e-6
+    )
+    assert got["at_gallery"] < got["at_sample"]
+
+
+def test_cluster_sensitivity_rises_with_cluster_size(result):
+    sizes = result.diagnostics["cluster_size"]
+    assert sizes["2"] < sizes["5"] < sizes["10"]
+
+
+def test_hard_mining_with_a_perfect_proxy_is_exact():
+    rng = np.random.default_rng(2)
+    pool = -np.sort(-rng.random((20, 5000)), axis=1)
+    hard, rest = pool[:, :500], pool[:, 500:]
+    kept = rest[:, ::10]
+    pos_q = np.repeat(np.arange(20), 2)
+    pos_s = rng.uniform(0.93, 1.0, 40)
+    scores = sample_scores(kept, pos_q, pos_s, kept.shape[1])
+    got = hard_mined(hard[:, ::-1], scores, 5000, 300)
+    ahead = np.array([(pool[q] >= s).sum() for q, s in zip(scores.query, scores.score, strict=True)])
+    exact = np.bincount(scores.query, realised_precision(ahead, scores.index, 300)) / 2
+    np.testing.assert_allclose(got, exact, atol=1e-12)
+    for bad, message in ((hard[:5], "20 queries"), (np.full((20, 3), np.nan), "not finite")):
+        with pytest.raises(InputError, match=message):
+            hard_mined(bad, scores, 5000, 300)
+    with pytest.raises(InputError, match="distractors left"):
+        hard_mined(hard, scores, 600, 300)
+
+
+def test_intervals():
+    rng = np.random.default_rng(0)
+    values = rng.random(400)
+    low, high = query_interval(values)
+    assert low < values.mean() < high
+    assert high - low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.05)
+    nested = nested_interval(values, np.empty((0, 400)), 0.0, 0.0)
+    np.testing.assert_allclose(nested, [low, high], atol=2e-3)
+    shifted = nested_interval(values, rng.normal(0, 0.1, (8, 1)) + np.zeros((8, 400)), 0.0, 0.01)
+    assert shifted[1] - shifted[0] > nested[1] - nested[0] + 0.02
+    np.testing.assert_allclose(fixed_interval(0.5, 0.1, 0.02), [0.5 - 0.216, 0.5 + 0.216], atol=1e-3)
+    assert fixed_interval(0.01, 0.1, 0)[0] == 0.0
+
+
+def test_shift_of_the_mean_keeps_certain_queries():
+    values = np.array([0.0, 1.0, 0.5, 0.9])
+    moved = _shift_mean(values, 0.05)
+    assert values.mean() - moved.mean() == pytest.approx(0.05)
+    assert moved[0] == 0 and moved[1] == 1 and (moved >= 0).all()
