@@ -26,12 +26,13 @@ class Phrases:
 
     def __init__(self, phrases: Iterable[Phrase]) -> None:
         self.all = list(phrases)
-        self._first: dict[str, list[int]] = {}
+        self._first: dict[str, dict[str, list[int]]] = {}  # first word, second ("" for none) → phrases
         self._joined: dict[str, list[int]] = {}
         self._words: dict[str, list[int]] = {}
         for number, phrase in enumerate(self.all):
             tokens = phrase.words.tokens
-            self._first.setdefault(tokens[0], []).append(number)
+            second = "".join(tokens[1:2])
+            self._first.setdefault(tokens[0], {}).setdefault(second, []).append(number)
             if len(tokens) > 1:
                 self._joined.setdefault("".join(tokens), []).append(number)
             for token in set(tokens):
@@ -40,10 +41,19 @@ class Phrases:
 
     def in_words(self, words: Words) -> Iterator[tuple[Phrase, int, int]]:
         """Each phrase that stands in `words`, with its first word there and the word behind."""
-        numbers = {number for token in words.tokens for number in self._first.get(token, ())}
-        for number in sorted(numbers):
-            for start, stop in find(words, self.all[number].words):
-                yield self.all[number], start, stop
+        tokens, found = words.tokens, []
+        for start, token in enumerate(tokens):
+            followers = self._first.get(token)
+            if followers is None:
+                continue
+            numbers = list(followers.get("", ()))
+            if start + 1 < len(tokens):
+                numbers += followers.get(tokens[start + 1], ())
+            found += [
+                (number, start) for number in numbers if stands_at(words, self.all[number].words, start)
+            ]
+        for number, start in sorted(found):
+            yield self.all[number], start, start + len(self.all[number].words.tokens)
 
     def joined_in(self, words: Words) -> Iterator[tuple[Phrase, int]]:
         """Each phrase that stands in `words` as one word, with that word's number."""
@@ -89,14 +99,13 @@ def beginnings(token: str) -> Iterator[str]:
         yield token[:length]
 
 
-def find(words: Words, name: Words) -> Iterator[tuple[int, int]]:
-    """Where `name` stands in `words`: first word, and the word behind. No comma or bracket may cut it."""
-    wanted, length = name.tokens, len(name.tokens)
-    for start in range(len(words.tokens) - length + 1):
-        if words.tokens[start : start + length] == wanted and all(
-            words.joins[start + k] != BREAK or name.joins[k] == BREAK for k in range(1, length)
-        ):
-            yield start, start + length
+def stands_at(words: Words, name: Words, start: int) -> bool:
+    """Whether `name` stands in `words` from word `start` on. No comma or bracket may cut it."""
+    stop = start + len(name.tokens)
+    return words.tokens[start:stop] == name.tokens and all(
+        join != BREAK or own == BREAK
+        for join, own in zip(words.joins[start + 1 : stop], name.joins[1:], strict=True)
+    )
 
 
 def is_longer(token: str, word: str) -> bool:

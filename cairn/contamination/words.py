@@ -12,6 +12,7 @@ _NOT_WORD = re.compile(r"[\W_]+")
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 # "Category:" in the languages of the addresses people copy; the site is Wikimedia Commons, which uses the first.
 _NAMESPACE = re.compile(r"^(?:category|kategorie|cat[ée]gorie|categor[íi]a|categoria)\s*:\s*", re.IGNORECASE)
+_USUAL = "http://commons.wikimedia.org/wiki/Category:"  # how GLDv2's file begins every address
 # Letters that Unicode does not take apart into a plain letter and a mark.
 _LETTERS = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"}
@@ -52,20 +53,20 @@ def category_name(address: str) -> str:
 
     Bytes that are not UTF-8 are read as Latin-1, and an address that was encoded twice is decoded twice.
     """
-    name = address
-    if "://" in name or name.startswith("//"):
+    usual = address.startswith(_USUAL)
+    name = address[len(_USUAL) :] if usual else address
+    if not usual and ("://" in name or name.startswith("//")):
         name = name.split("://", 1)[-1].lstrip("/")
         name = name.split("/wiki/", 1)[1] if "/wiki/" in name else name.partition("/")[2]
-    if "%" in name:
-        for _ in range(2):
-            if not _ENCODED.search(name):
-                break
-            name = _decode(name)
+    for _ in range(2):
+        if "%" not in name or not _ENCODED.search(name):
+            break
+        name = _decode(name)
     if "_" in name:
         name = name.replace("_", " ")
     if not name.isascii():
         name = unicodedata.normalize("NFC", name)
-    return _NAMESPACE.sub("", name.strip(), count=1)
+    return name.strip() if usual else _NAMESPACE.sub("", name.strip(), count=1)
 
 
 def fold(word: str) -> str:
