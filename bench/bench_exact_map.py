@@ -96,7 +96,12 @@ def places(store: DescriptorStore, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(
-    queries: np.ndarray, store: DescriptorStore, numbers: np.ndarray, row_of: np.ndarray, judged: Judged, top: int = 0
+    queries: np.ndarray,
+    store: DescriptorStore,
+    numbers: np.ndarray,
+    row_of: np.ndarray,
+    judged: Judged,
+    top: int = 0,
 ) -> tuple[dict[str, np.ndarray], Any]:
     """AP per query of each setup, and what the search found."""
     images = [np.concatenate(list(grades.values())) for grades in judged]
@@ -258,7 +263,14 @@ def measure(folder: Path, rows: int, rounds: int, slow_rounds: int) -> dict[str,
     return best
 
 
-def check(queries: np.ndarray, store: DescriptorStore, numbers: np.ndarray, row_of: np.ndarray, judged: Judged, gallery: np.ndarray) -> None:
+def check(
+    queries: np.ndarray,
+    store: DescriptorStore,
+    numbers: np.ndarray,
+    row_of: np.ndarray,
+    judged: Judged,
+    gallery: np.ndarray,
+) -> None:
     """Print how far the mAPs of both ways are apart (float32 products of other shapes differ in the last bit)."""
     mine, _ = ours(queries, store, numbers, row_of, judged)
     theirs = official(queries.astype(np.float32), gallery, judged)
@@ -276,7 +288,12 @@ def report(best: dict[str, float], megabytes: float) -> None:
     line("mAP / floor", best["Cairn, mAP"] / floor, "≤", TARGETS["floor"])
     line("mAP with opening / floor", best["Cairn, mAP, opening"] / floor, "≤", TARGETS["floor"])
     line("top 1600 and mAP / floor", best["Cairn, top 1600 and mAP"] / floor, "≤", TARGETS["floor"])
-    line("argsort and loops / mAP", best["product, argsort, loops"] / best["Cairn, mAP"], "≥", TARGETS["scripts"])
+    line(
+        "argsort and loops / mAP",
+        best["product, argsort, loops"] / best["Cairn, mAP"],
+        "≥",
+        TARGETS["scripts"],
+    )
     line("faiss.knn / top 1600", best["faiss.knn"] / best["Cairn, top 1600 and mAP"], "≥", TARGETS["faiss"])
     line("anonymous memory, MiB", megabytes, "≤", TARGETS["memory"])
 
@@ -287,10 +304,14 @@ def line(name: str, value: float, sign: str, target: float) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=ROWS, help="images in the gallery")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--slow-rounds", type=int, default=2, help="rounds in which faiss and the scripts' way run")
+    parser.add_argument(
+        "--slow-rounds", type=int, default=2, help="rounds in which faiss and the scripts' way run"
+    )
     parser.add_argument("--folder", type=Path, help="keep the pool here, and use the one that is here")
     parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
@@ -302,8 +323,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not (folder / QUERIES_FILE).exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_pool(folder, asked.rows)
-        print(f"{QUERIES} queries × {asked.rows:,} images × {DIM}, {workers()} threads, load {os.getloadavg()[0]:.1f}")
-        report(measure(folder, asked.rows, asked.rounds, asked.slow_rounds), measured_memory(folder, asked.rows))
+        print(
+            f"{QUERIES} queries × {asked.rows:,} images × {DIM}, {workers()} threads, load {os.getloadavg()[0]:.1f}"
+        )
+        report(
+            measure(folder, asked.rows, asked.rounds, asked.slow_rounds), measured_memory(folder, asked.rows)
+        )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -35,10 +36,14 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary directory beside `path`; on success it takes the place of `path`."""
+    """Yield an empty temporary directory beside `path`; on success it takes the place of `path`.
+
+    Its name, `.NAME.PID.xxxxxxxx`, says which process writes it: what a killed one left can be told from work
+    that goes on (`remove_leftovers`).
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.{os.getpid()}.", dir=path.parent))
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
@@ -49,6 +54,30 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> list[Path]:
+    """Remove the temporary directories of `atomic_directory` in `folder` whose process is gone; which they were."""
+    removed = []
+    for path in Path(folder).glob(".*.*.*"):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and path.is_dir() and not path.is_symlink() and not _running(int(found[1])):
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(path)
+    return removed
+
+
+_TEMPORARY = re.compile(r"\..+\.(\d{1,10})\.[a-z0-9_]{8}")
+
+
+def _running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _umask() -> int:

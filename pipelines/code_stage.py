@@ -4,18 +4,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cairn.files import atomic_directory, write_json
+from cairn.files import atomic_directory, remove_leftovers, write_json
 from cairn.parameters import Parameters, load_parameters
 from pipelines.digests import CodeGraph
 from pipelines.generate import check_pipeline
 from pipelines.graph import Node, build_graph, effective_parameters
-from pipelines.project import CODE, PARAMETERS
+from pipelines.project import ARTIFACTS, CODE, PARAMETERS
 
 
 def write_code(root: Path) -> None:
     """Write `artifacts/code/<step>/<key>.json` for every node of the graph."""
     parameters = load_parameters(root / PARAMETERS)
     check_pipeline(root, parameters)
+    # What a killed run left among the scores would count as part of them.
+    for folder in {
+        root / ARTIFACTS,
+        *((root / node.output).parent for node in build_graph(parameters).values()),
+    }:
+        remove_leftovers(folder)
     with atomic_directory(root / CODE) as output:
         for node, record in code_records(root, parameters).items():
             write_json(output / node.removeprefix(f"{CODE}/"), record)

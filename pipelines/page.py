@@ -17,6 +17,7 @@ from pipelines.project import PARAMETERS
 HOME = ".cairn/dagster"
 WATCHED = ("assets", "cairn", "pipelines", PARAMETERS)
 POLL_SECONDS = 1.0
+GRACE_SECONDS = 8.0
 CONFIGURATION = """\
 telemetry: {enabled: false}
 nux: {enabled: false}
@@ -50,6 +51,10 @@ def serve(root: Path, host: str, port: int) -> int:
 
     def end(_number: int, _frame: object) -> None:
         _end(process)
+        # Dagster's daemons may take their time to end; nobody waits for them longer than this.
+        reaper = threading.Timer(GRACE_SECONDS, _end, (process, signal.SIGKILL))
+        reaper.daemon = True
+        reaper.start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)

@@ -2,13 +2,12 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 from assets.step import Job
 from cairn.errors import ArtifactError, UsageError
-from cairn.files import atomic_directory, write_json
+from cairn.files import atomic_directory, remove_leftovers, write_json
 from cairn.parameters import load_parameters
 from pipelines.digests import unchanged
 from pipelines.graph import Node, build_graph
@@ -35,7 +34,7 @@ def run_step(root: Path, name: str, key: str) -> None:
         if not Path(path).exists():
             raise ArtifactError(f"{node.stage}: its input {what} is missing at {path}; `dvc repro` makes it")
     output = root / node.output
-    remove_leftovers(output)
+    remove_leftovers(output.parent)
     with atomic_directory(output) as temporary:
         job = Job(
             root=root,
@@ -72,10 +71,3 @@ def read_record(root: Path, node: Node) -> dict[str, Any]:
         raise ArtifactError(f"{node.code} is missing; run `dvc repro code` first (or `cairn run`)") from None
     except ValueError:
         raise ArtifactError(f"{node.code} is damaged; run `dvc repro --force code`") from None
-
-
-def remove_leftovers(output: Path) -> None:
-    """Remove what a killed run of this step left beside its output (DVC lets one writer at a time in)."""
-    for path in output.parent.glob(f".{output.name}.*"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)

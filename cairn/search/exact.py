@@ -11,7 +11,7 @@ is a count (`cairn.search.counting`), and while one thread counts another multip
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -107,7 +107,9 @@ def exact_search(
             try:
                 found += _search(queries[part], gallery, rows, top, judged[part], threads or workers())
             except NotFiniteError as error:
-                raise NotFiniteError(None if error.query is None else start + error.query, error.row) from None
+                raise NotFiniteError(
+                    None if error.query is None else start + error.query, error.row
+                ) from None
     return found
 
 
