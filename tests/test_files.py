@@ -33,8 +33,13 @@ def test_a_failure_leaves_the_old_directory(tmp_path: Path):
 
 
 def test_only_the_leftovers_of_dead_processes_are_removed(tmp_path: Path):
-    code = f"from cairn.files import atomic_directory; atomic_directory(__import__('pathlib').Path({str(tmp_path / 'out')!r})).__enter__(); import os; os._exit(9)"
-    subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[1])
+    code = (
+        "import os, pathlib, sys; from cairn.files import atomic_directory; "
+        "held = atomic_directory(pathlib.Path(sys.argv[1])); held.__enter__(); os._exit(9)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "out")], check=False, cwd=Path(__file__).parents[1]
+    )
     [left] = tmp_path.iterdir()
     live = tmp_path / f".out.{os.getpid()}.abcdefgh"
     live.mkdir()
