@@ -337,7 +337,9 @@ def test_a_users_encoder_that_wants_batches(town: Town, tmp_path: Path, monkeypa
 @pytest.mark.parametrize("query", [Query("q9", None, text="a bridge"), Query("q9", "q0", text="at night")])
 def test_a_text_query_is_refused(done: Path, town: Town, tmp_path: Path, query: Query):
     texts = replace(town, truth=GroundTruth((query,), {}))
-    with pytest.raises(InputError, match=r"query q9 is a.* text; the encoder rootsift-vlad has no text tower"):
+    with pytest.raises(
+        InputError, match=r"query q9 is a.* text; the encoder rootsift-vlad has no text tower"
+    ):
         describe(texts, done / "vocabulary", tmp_path / "out")
 
 
