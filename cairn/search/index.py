@@ -74,7 +74,8 @@ def index_facts(
     """What the index is, and its recall: the share of exact search's first k images among its own first k.
 
     `queries` [n, dim]; `exact[q]` manifest rows of the query's first images by exact search. Recall is the mean
-    over queries, for each k of CUTS up to the shortest list, and for that.
+    over queries, for each k of CUTS up to the shortest list, and for that. FAISS orders ties as it likes and sums
+    in another order than exact search, so that even `flat` can be a little below 1 where scores (nearly) tie.
     """
     from threadpoolctl import threadpool_limits
 
