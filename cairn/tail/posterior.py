@@ -152,7 +152,7 @@ def predict(
     edge = np.log(tail.exceedances * gallery / size)  # depth below u at which one distractor of N is expected
     fitted = 0.05 if slope is None else slope
     first = second = depth = np.empty(0)
-    for _ in range(4 if slope is None else 1):
+    for _ in range(3 if slope is None else 1):
         first, second, depth = _integrate(
             np.maximum(above, 0.0), row, scores.index, known, extrapolated, SHAPES, tail.weight, tail.scale,
             np.log(tail.exceedances - tail.lump_size), max(rest, 0.0) / size, fitted, start, step, table,
@@ -333,7 +333,7 @@ def _choose_lumps(values, shapes, scale, likelihood, prior, evidence, lumps):
             for g in range(len(shapes)):
                 for q in range(scale.shape[2]):
                     base = likelihood[row, g, q]
-                    if base < best - 60 or (coarse == 0 and q != middle):
+                    if base < best - 40 or (coarse == 0 and q != middle):
                         continue
                     _running(values[row], mean, shapes[g], scale[row, g, q] / mean, depth, running)
                     for a in range(len(lumps)):
@@ -400,7 +400,7 @@ def _integrate(
             xi = shapes[g]
             for q in range(scale.shape[2]):
                 w = weight[r, g, q]
-                if w < 1e-9:
+                if w < 1e-7:
                     continue
                 d = scale[r, g, q] + xi * above[p]
                 if d <= 0:
