@@ -34,6 +34,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="few draws: shows the form, not the figures")
     parser.add_argument("--only", choices=["accuracy", "coverage", "proxy", "speed", "tuning"])
+    parser.add_argument("--shapes", help="only these shapes in accuracy and coverage, separated by commas")
     parser.add_argument("--out", type=Path, help="also write the figures as JSON here")
     parser.add_argument(
         "--plots", type=Path, help="only draw the plots of one held-out world into this folder"
@@ -42,10 +43,11 @@ def main() -> None:
     if arguments.plots:
         plots(arguments.plots)
         return
+    shapes = tuple(arguments.shapes.split(",")) if arguments.shapes else (*HELD_OUT, CLUSTERED)
     parts: dict[str, Callable[[bool], dict]] = {
         "speed": speed,
-        "accuracy": accuracy,
-        "coverage": coverage,
+        "accuracy": lambda quick: accuracy(quick, shapes),
+        "coverage": lambda quick: coverage(quick, shapes),
         "proxy": proxy,
         "tuning": tuning,
     }
@@ -58,18 +60,16 @@ def main() -> None:
         write_json(arguments.out, result)
 
 
-def accuracy(quick: bool) -> dict:
+def accuracy(quick: bool, shapes: tuple[str, ...]) -> dict:
     """Error against the realised full-pool metric, held-out shapes and seeds."""
     seeds = (3001,) if quick else (3001, 3002)
     queries = 300 if quick else 1232
-    return _accuracy(HELD_OUT, seeds, queries, clustered=True, title="held-out shapes and seeds")
+    return _accuracy(shapes, seeds, queries, "held-out shapes and seeds")
 
 
 def tuning(quick: bool) -> dict:
     """The same on the shapes the estimator was tuned on, with other seeds."""
-    return _accuracy(
-        TUNING, (2001,), 300 if quick else 1232, clustered=False, title="shapes used while tuning"
-    )
+    return _accuracy(TUNING, (2001,), 300 if quick else 1232, "shapes used while tuning")
 
 
 def plots(folder: Path) -> None:
@@ -80,21 +80,16 @@ def plots(folder: Path) -> None:
     say(f"exact {here.full:.4f}, estimates {result.estimates}, interval {result.ci95['fixed_queries']}")
 
 
-def _accuracy(
-    shapes: tuple[str, ...], seeds: tuple[int, ...], queries: int, clustered: bool, title: str
-) -> dict:
+def _accuracy(shapes: tuple[str, ...], seeds: tuple[int, ...], queries: int, title: str) -> dict:
     errors: dict[tuple[str, float, str], list[float]] = {}
-    jobs = [(shape, seed) for shape in shapes for seed in seeds]
-    for shape, seed in track(jobs, "accuracy"):
+    names = list(shapes)
+    for shape, seed in track([(shape, seed) for shape in shapes for seed in seeds], "accuracy"):
+        pool = _pool(seed, queries) if shape == CLUSTERED else None
         for fraction in FRACTIONS:
-            here = world(shape, seed, fraction=fraction, queries=queries)
-            _note(errors, shape, fraction, here)
-    if clustered:
-        for seed in seeds:
-            pool = _pool(seed, queries)
-            for fraction in FRACTIONS:
-                _note(errors, CLUSTERED, fraction, pool.draw(seed, fraction))
-    names = [*shapes, CLUSTERED] if clustered else list(shapes)
+            drawn = (
+                pool.draw(seed, fraction) if pool else world(shape, seed, fraction=fraction, queries=queries)
+            )
+            _note(errors, shape, fraction, drawn)
     print(
         f"\n## Absolute error of mAP@1000, {title}: {len(seeds)} seeds, {queries} queries (clustered: 200)\n"
     )
@@ -122,23 +117,19 @@ def _accuracy(
     return {f"{name}/{fraction}/{column}": values for (name, fraction, column), values in errors.items()}
 
 
-def coverage(quick: bool) -> dict:
+def coverage(quick: bool, shapes: tuple[str, ...]) -> dict:
     """How often the 95% intervals hold the truth at 5%: each draw has new queries, a new pool and a new
     sample."""
     draws = 2 if quick else 20
     queries = 300 if quick else 1232
     rows: dict[str, dict] = {}
-    for shape in track(HELD_OUT, "coverage"):
-        truth = population(shape)
-        rows[shape] = _cover([world(shape, 5000 + n, queries=queries) for n in range(2)], truth)
-        for start in range(2, draws, 2):
-            more = _cover(
-                [world(shape, 5000 + n, queries=queries) for n in range(start, min(start + 2, draws))], truth
-            )
-            for key, values in more.items():
-                rows[shape][key] += values
-    pool = _pool(5000, queries)
-    rows[CLUSTERED] = _cover([pool.draw(5000 + n, 0.05) for n in range(draws)], None)
+    for shape in track(shapes, "coverage"):
+        pool = _pool(5000, queries) if shape == CLUSTERED else None
+        truth = None if pool else population(shape)
+        for number in range(5000, 5000 + draws):
+            drawn = pool.draw(number, 0.05) if pool else world(shape, number, queries=queries)
+            for key, value in _cover(drawn, truth).items():
+                rows.setdefault(shape, {}).setdefault(key, []).extend(value)
     total = {
         key: [v for r in rows.values() for v in r[key]]
         for key in ("error", "fixed", "fixed_width", "new", "new_width")
@@ -164,19 +155,17 @@ def coverage(quick: bool) -> dict:
     return rows
 
 
-def _cover(worlds: list[World], truth: float | None) -> dict[str, list]:
-    out: dict[str, list] = {"error": [], "fixed": [], "fixed_width": [], "new": [], "new_width": []}
-    for here in worlds:
-        got = estimate_tail(here.scores, here.gallery, here.cutoff, estimators=("default",))
-        out["error"].append(got.estimates["default"] - here.full)
-        low, high = got.ci95["fixed_queries"]
-        out["fixed"].append(bool(low <= here.full <= high))
-        out["fixed_width"].append(high - low)
-        low, high = got.ci95["new_queries"]
-        out["new_width"].append(high - low)
-        if truth is not None:
-            out["new"].append(bool(low <= truth <= high))
-    return out
+def _cover(drawn: World, truth: float | None) -> dict[str, list]:
+    got = estimate_tail(drawn.scores, drawn.gallery, drawn.cutoff, estimators=("default",))
+    low, high = got.ci95["fixed_queries"]
+    left, right = got.ci95["new_queries"]
+    return {
+        "error": [got.estimates["default"] - drawn.full],
+        "fixed": [bool(low <= drawn.full <= high)],
+        "fixed_width": [high - low],
+        "new": [bool(left <= truth <= right)] if truth is not None else [],
+        "new_width": [right - left],
+    }
 
 
 def proxy(quick: bool) -> dict:

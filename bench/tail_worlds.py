@@ -16,7 +16,7 @@ from cairn.tail.law import average_precision, expected_precision, realised_preci
 from cairn.tail.scores import SampleScores, count_ahead, sample_scores
 
 CENTER, BETWEEN, WITHIN = -6.7, 1.8, 3.3  # decades: hardness of positives, spread between queries and within
-_GRID = np.linspace(-33.0, -0.6, 800)  # log p at which quantile functions are tabulated
+_GRID = np.linspace(-33.0, -0.6, 400)  # log p at which quantile functions are tabulated
 
 # Used while the estimator was designed and its constants were chosen.
 TUNING = (

@@ -162,17 +162,18 @@ def parse_metric(text: str) -> int:
 def _correction(calibration: Calibration | None, ratio: float) -> tuple[float, float, float]:
     """What to take off the estimate, the bias left in the interval, and the spread of the estimate.
 
-    Calibration goes at most 20-fold. Where N/S is larger, bias and spread grow with the e-folds, and
-    `UNTESTED_BIAS` is allowed for each e-fold that could not be tested.
+    Bias and spread grow with the e-folds of N/S. Calibration goes at most 20-fold: beyond it `UNTESTED_BIAS`
+    is allowed for each e-fold that could not be tested.
     """
     if calibration is None:
         return 0.0, 0.0, 0.0
     tolerated = max(TOLERATED_BIAS, 3 * calibration.bias_error)
+    steps = np.log(ratio) / np.log(calibration.parts)  # extrapolations of the calibrated size up to N
     excess = float(np.sign(calibration.bias) * max(abs(calibration.bias) - tolerated, 0.0))
     untested = max(np.log(ratio / calibration.parts), 0.0)
-    grown = 1 + untested / np.log(calibration.parts)
-    bias = (abs(calibration.bias) - abs(excess)) * grown + UNTESTED_BIAS * untested
-    return excess, float(bias), float(calibration.spread * grown)
+    bias = (abs(calibration.bias) - abs(excess)) * steps + UNTESTED_BIAS * untested
+    excess *= min(steps, 1.0)
+    return excess, float(bias), float(calibration.spread * steps)
 
 
 def _shift_mean(values: np.ndarray, amount: float) -> np.ndarray:

@@ -115,6 +115,22 @@ def _sums(z, t):
 
 
 @compiled(fastmath=FAST_SUMS, nogil=True)
+def _mean_log(z, t):
+    """mean log(1+tz) alone: no division, one logarithm per block."""
+    k = len(z)
+    logs = 0.0
+    start = 0
+    while start < k:
+        stop = min(start + _BLOCK, k)
+        product = 1.0
+        for j in range(start, stop):
+            product *= 1.0 + t * z[j]
+        logs += np.log(product)
+        start = stop
+    return logs / k
+
+
+@compiled(fastmath=FAST_SUMS, nogil=True)
 def _profile_root(z, capped):
     """(xi, sigma/mean, heavy) of one row of exceedances with mean 1."""
     k = len(z)
@@ -217,7 +233,7 @@ def _quasi_bayes(ordered):
         likelihood = np.empty(m)
         for j in range(m):
             theta[j] = 1 / largest + (1 - np.sqrt(m / (j + 0.5))) / (3 * quartile)
-            minus_shape = -_sums(y, -theta[j])[0]
+            minus_shape = -_mean_log(y, -theta[j])
             likelihood[j] = k * (np.log(theta[j] / minus_shape) + minus_shape - 1)
         best = -np.inf
         for j in range(m):
@@ -231,7 +247,7 @@ def _quasi_bayes(ordered):
                 weights += weight
                 mean += weight * theta[j]
         mean /= weights
-        xi = _sums(y, -mean)[0]
+        xi = _mean_log(y, -mean)
         shape[row] = xi
         scale[row] = -xi / mean
     return shape, scale
@@ -251,10 +267,10 @@ def _best_scale(z, top, xi, start, tolerance):
         first = 0.0
         second = 0.0
         for j in range(k):
-            d = sigma + xi * z[j]
-            r = z[j] / d
+            inverse = 1.0 / (sigma + xi * z[j])
+            r = z[j] * inverse
             first += r
-            second += r / d
+            second += r * inverse
         value = -1 + (1 + xi) * first / k
         slope = -(1 + xi) * second / k
         if value > 0:
@@ -298,7 +314,7 @@ def _profile(values, shapes):
             if abs(xi) < 1e-7:
                 value = -k * np.log(sigma) - k / sigma
             else:
-                value = -k * np.log(sigma) - (1 + 1 / xi) * k * _sums(z, xi / sigma)[0]
+                value = -k * np.log(sigma) - (1 + 1 / xi) * k * _mean_log(z, xi / sigma)
             likelihood[row, g] = value if value == value else -np.inf
             scale[row, g] = sigma * mean
     return likelihood, scale

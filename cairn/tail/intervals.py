@@ -33,7 +33,7 @@ def nested_interval(
     variance: float,
     bias: float,
     level: float = 0.95,
-    draws: int = 20_000,
+    draws: int = 5_000,
     seed: int = 0,
 ) -> np.ndarray:
     """[low, high] for new queries: pick a redraw, resample queries, widen by |`bias`|.

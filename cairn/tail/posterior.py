@@ -27,7 +27,7 @@ import numpy as np
 from numba import prange
 
 from cairn.tail.compiled import FAST_SUMS, compiled
-from cairn.tail.gpd import _best_scale, _sums
+from cairn.tail.gpd import _best_scale, _mean_log
 from cairn.tail.hardness import exceedances_over
 from cairn.tail.law import average_precision, precision_moments
 from cairn.tail.scores import SampleScores
@@ -152,14 +152,15 @@ def predict(
     edge = np.log(tail.exceedances * gallery / size)  # depth below u at which one distractor of N is expected
     fitted = 0.05 if slope is None else slope
     first = second = depth = np.empty(0)
-    for _ in range(4 if slope is None else 1):
+    turns = 3 if slope is None else 1
+    for turn in range(turns):
         first, second, depth = _integrate(
             np.maximum(above, 0.0), row, scores.index, known, extrapolated, SHAPES, tail.weight, tail.scale,
             np.log(tail.exceedances - tail.lump_size), max(rest, 0.0) / size, fitted, start, step, table,
-            tail.largest, lump,
+            tail.largest, lump, turn == turns - 1,
         )  # fmt: skip
         if slope is None:
-            fitted = _density_slope(-depth[extrapolated], edge)
+            fitted = _density_slope(-depth[extrapolated], edge) if turn < turns - 1 else fitted
     first[scores.index + known > cutoff] = 0.0
     second[scores.index + known > cutoff] = 0.0
     log_count = np.log(np.maximum(counts, 0.5) / size)
@@ -292,7 +293,7 @@ def _grid(values, shapes, steps):
         for g in range(len(shapes)):
             sigma = scale[row, g, middle] / mean
             spread = np.sqrt((1 + 2 * max(shapes[g], -0.4)) / k)
-            near = likelihood[row, g, middle] > best - 60
+            near = likelihood[row, g, middle] > best - 20
             for q in range(len(steps)):
                 s = sigma * np.exp(spread * steps[q])
                 scale[row, g, q] = s * mean
@@ -310,7 +311,7 @@ def _log_likelihood(z, top, xi, s):
         return -np.inf
     if abs(xi) < 1e-7:
         return -k * np.log(s) - k / s
-    value = -k * np.log(s) - (1 + 1 / xi) * k * _sums(z, xi / s)[0]
+    value = -k * np.log(s) - (1 + 1 / xi) * k * _mean_log(z, xi / s)
     return value if value == value else -np.inf
 
 
@@ -333,7 +334,7 @@ def _choose_lumps(values, shapes, scale, likelihood, prior, evidence, lumps):
             for g in range(len(shapes)):
                 for q in range(scale.shape[2]):
                     base = likelihood[row, g, q]
-                    if base < best - 60 or (coarse == 0 and q != middle):
+                    if base < best - 40 or (coarse == 0 and q != middle):
                         continue
                     _running(values[row], mean, shapes[g], scale[row, g, q] / mean, depth, running)
                     for a in range(len(lumps)):
@@ -384,6 +385,7 @@ def _integrate(
     table,
     largest,
     lump,
+    last,
 ):
     """Posterior means of precision and its square, and of log x relative to u, per positive."""
     first = np.zeros(len(above))
@@ -400,7 +402,7 @@ def _integrate(
             xi = shapes[g]
             for q in range(scale.shape[2]):
                 w = weight[r, g, q]
-                if w < 1e-9:
+                if w < 1e-7:
                     continue
                 d = scale[r, g, q] + xi * above[p]
                 if d <= 0:
@@ -410,6 +412,10 @@ def _integrate(
                 else:
                     log_tail = -np.log(d / scale[r, g, q]) / xi
                 w *= largest[r] / d * np.exp(slope * log_tail)
+                if not last:  # the slope is fitted to depths alone
+                    total += w
+                    depth[p] += w * max(log_tail, -60.0)
+                    continue
                 place = (np.log((np.exp(log_tail + log_k[r]) + lump[p]) * ratio + 1e-300) - start) / step
                 total += w
                 depth[p] += w * max(log_tail, -60.0)
