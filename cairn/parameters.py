@@ -18,6 +18,13 @@ RUN_KEYS = ("benchmark", "system")
 BENCHMARK_KEYS = ("adapter", "training", "metric", "tail")
 # Keys of a system that do not belong to its encoder.
 SYSTEM_KEYS = ("encoder", "search", "rerank")
+# Names that would collide with the folders of artifacts.
+RESERVED = {
+    "benchmarks": ("code", "results", "scores"),
+    "systems": ("sources", "manifest", "ground-truth", "training"),
+    "runs": ("all",),
+}
+LONGEST_NAME = 64
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,17 @@ def load_parameters(path: Path) -> Parameters:
     _only(raw, SECTIONS, path.name, "")
     sections: dict[str, dict[str, Any]] = {}
     for section in SECTIONS:
-        entries = raw.get(section) or {}
+        entries = raw.get(section)
+        entries = {} if entries is None else entries
         if not isinstance(entries, dict):
             raise ParameterError(f"{path.name}: {section} must map names to settings, not {shown(entries)}")
         for name, entry in entries.items():
             identifier(name, f"{path.name}: {section}")
+            if name in RESERVED[section]:
+                taken = ", ".join(RESERVED[section])
+                raise ParameterError(
+                    f"{path.name}: {section}.{name}: the name is taken by Cairn's own folders ({taken}); choose another"
+                )
             if not isinstance(entry, dict):
                 raise ParameterError(f"{path.name}: {section}.{name} must be a mapping, not {shown(entry)}")
         sections[section] = entries
@@ -117,12 +130,23 @@ def load_parameters(path: Path) -> Parameters:
 
 
 def identifier(name: str, where: str) -> str:
-    """`name` where it can be used as a key by both engines, else `ParameterError`."""
+    """`name` where it can be used as a key by both engines and as a folder, else `ParameterError`."""
+    import yaml
+
     if not IDENTIFIER.fullmatch(name):
-        suggestion = "-".join(re.findall(r"[a-z0-9]+", name.lower()))
-        hint = f"; {suggestion!r} would do" if suggestion else ""
+        suggestion = "-".join(re.findall(r"[a-z0-9]+", name.lower()))[:LONGEST_NAME]
+        would_do = f"; {suggestion!r} would do" if suggestion else ""
         raise ParameterError(
-            f"{where}: the name {name!r} is not allowed: lower-case letters, digits and single hyphens only{hint}"
+            f"{where}: the name {shown(name)} is not allowed: lower-case letters, digits and single hyphens "
+            f"only{would_do}"
+        )
+    if len(name) > LONGEST_NAME:
+        raise ParameterError(
+            f"{where}: the name {shown(name)} is too long: {LONGEST_NAME} characters at most"
+        )
+    if yaml.safe_load(name) != name:
+        raise ParameterError(
+            f"{where}: YAML does not read the name {name!r} as text (but as {yaml.safe_load(name)!r}); choose another"
         )
     return name
 

@@ -103,5 +103,7 @@ def _write(path: Path, name: str, entry: dict[str, Any], runs: dict[str, Any]) -
         if document.get(section) is None:
             document[section] = {}
         document[section].update(values)
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        yaml.dump(document, stream)
+    with atomic(path) as temporary:
+        with temporary.open("w", encoding="utf-8") as stream:
+            yaml.dump(document, stream)
+        load_parameters(temporary)  # what is written can be read, or the file stays as it was

@@ -1,7 +1,9 @@
 """All contact with DVC: reproduce a stage, its status, `dvc.lock`."""
 
+import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,7 +29,41 @@ def environment() -> dict[str, str]:
 def repro_command(root: Path, targets: Iterable[str], *, single: bool = False) -> int:
     """`dvc repro TARGETS` as a child process that shares this terminal; its exit code."""
     command = [sys.executable, "-m", "dvc", "repro", *(["--single-item"] if single else []), *targets]
-    return subprocess.run(command, cwd=root, env=environment(), stdout=sys.stderr, check=False).returncode
+    # A session of its own, so that a signal to this process alone can end all that DVC started.
+    process = subprocess.Popen(
+        command, cwd=root, env=environment(), stdout=sys.stderr, start_new_session=True
+    )
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        _end_session(process)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """End DVC as Ctrl-C would, and after a few seconds whatever is left of its session."""
+    for number, seconds in ((signal.SIGINT, 5), (signal.SIGTERM, 3), (signal.SIGKILL, 3)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            if not _session_lives(process.pid):
+                return
+
+
+def _session_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def reproduce(root: Path, stage: str, *, single: bool = True, force: bool = False) -> bool:
@@ -72,7 +108,10 @@ def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    return str(error.__cause__ or error).strip().splitlines()[0]
+    text = str(error.__cause__ or error).strip().splitlines()[0]
+    if "not a git repository" in text:
+        text += " (DVC wants one: `git init`, or `dvc config core.no_scm true` to go without)"
+    return text
 
 
 def status(root: Path) -> dict[str, list[Any]]:

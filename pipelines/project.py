@@ -34,6 +34,13 @@ def find_root(start: Path | None = None) -> Path:
     )
 
 
+def enter_root() -> Path:
+    """`find_root`, and make it the working directory: DVC and the paths of `params.yaml` start from there."""
+    root = find_root()
+    os.chdir(root)
+    return root
+
+
 def _same_code(root: Path) -> None:
     running = Path(__file__).resolve().parents[1]
     if root.resolve() != running and (root / "pipelines").is_dir():

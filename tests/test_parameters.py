@@ -101,3 +101,22 @@ def test_any_text_gives_parameters_or_one_clear_error(tmp_path_factory, text: st
 @given(st.from_regex(IDENTIFIER, fullmatch=True))
 def test_identifiers_are_taken_as_they_are(name: str):
     assert identifier(name.strip("\n"), "here") == name.strip("\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("  toytown-vlad:", "  no:", "not text"),
+        ("  toytown-vlad:", "  'no':", "as text"),
+        ("  toytown-vlad:", "  all:", "taken"),
+        ("  vlad: {encoder", "  manifest: {encoder", "taken"),
+        ("  toytown: {adapter", "  scores: {adapter", "taken"),
+        ("  toytown-vlad:", f"  {'x' * 65}:", "too long"),
+        ("runs:\n  toytown-vlad: {benchmark: toytown, system: vlad}", "runs: []", "runs"),
+        ("runs:\n  toytown-vlad: {benchmark: toytown, system: vlad}", "runs: " + "[" * 5000, "nested"),
+    ],
+)
+def test_names_that_would_break_something_are_refused(tmp_path: Path, old: str, new: str, named: str):
+    assert old in GOOD
+    with pytest.raises(ParameterError, match=named):
+        load(tmp_path, GOOD.replace(old, new, 1))

@@ -27,6 +27,7 @@ def add(
     Example: `cairn add places --images photos --truth places.csv`
     """
     from pipelines.add import add_folder
-    from pipelines.project import find_root
+    from pipelines.project import enter_root
 
-    add_folder(find_root(), name, images, truth, metric=metric, training=training, systems=system)
+    images, truth = images.absolute(), truth.absolute()
+    add_folder(enter_root(), name, images, truth, metric=metric, training=training, systems=system)

@@ -23,9 +23,9 @@ def bless(
     """
     from cairn.progress import say
     from pipelines.bless import bless as run
-    from pipelines.project import find_root
+    from pipelines.project import enter_root
 
-    for record in run(find_root(), step, key, sample=sample, seed=seed, tolerance=tolerance):
+    for record in run(enter_root(), step, key, sample=sample, seed=seed, tolerance=tolerance):
         say(
             f"blessed {record['stage']}: {record['compared']} {record['unit']} recomputed, "
             f"largest difference {record['largest_difference']:.3g}"

@@ -17,9 +17,9 @@ def generate(
     from cairn.parameters import load_parameters
     from cairn.progress import say
     from pipelines.generate import check_pipeline, write_pipeline
-    from pipelines.project import PARAMETERS, find_root
+    from pipelines.project import PARAMETERS, enter_root
 
-    root = find_root()
+    root = enter_root()
     parameters = load_parameters(root / PARAMETERS)
     if check:
         check_pipeline(root, parameters)
@@ -31,22 +31,22 @@ def generate(
 def code() -> None:
     """Write the digests of the code and the effective parameters (the `code` stage of dvc.yaml)."""
     from pipelines.code_stage import write_code
-    from pipelines.project import find_root
+    from pipelines.project import enter_root
 
-    write_code(find_root())
+    write_code(enter_root())
 
 
 def step(name: str, key: str) -> None:
     """Run one step of one run or benchmark (a stage of dvc.yaml)."""
-    from pipelines.project import find_root
+    from pipelines.project import enter_root
     from pipelines.runner import run_step
 
-    run_step(find_root(), name, key)
+    run_step(enter_root(), name, key)
 
 
 def materialize(stage: str, force: bool = False) -> None:
     """Run one stage through DVC for Dagster."""
     from pipelines.materialize import materialize as run
-    from pipelines.project import find_root
+    from pipelines.project import enter_root
 
-    raise typer.Exit(run(find_root(), stage, force=force))
+    raise typer.Exit(run(enter_root(), stage, force=force))

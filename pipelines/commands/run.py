@@ -25,9 +25,9 @@ def run(
     from cairn.progress import say
     from pipelines.bridge import repro_command
     from pipelines.generate import write_pipeline
-    from pipelines.project import PARAMETERS, find_root
+    from pipelines.project import PARAMETERS, enter_root
 
-    root = find_root()
+    root = enter_root()
     if profile:
         from pipelines.profile import apply_profile
 

@@ -17,10 +17,10 @@ def status(
     """
     import json
 
-    from pipelines.project import find_root
+    from pipelines.project import enter_root
     from pipelines.stale import stale_assets
 
-    report = stale_assets(find_root())
+    report = stale_assets(enter_root())
     if json_output:
         print(json.dumps(report, indent=1))
     elif not quiet:
