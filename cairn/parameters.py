@@ -73,6 +73,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ParameterError(
             f"{path} does not exist; run this in a Cairn project, where params.yaml stands"
         ) from None
+    except RecursionError:
+        raise ParameterError(f"{path.name}: nested far too deeply to be parameters") from None
     except UnicodeDecodeError as error:
         raise ParameterError(
             f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8"

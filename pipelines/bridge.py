@@ -48,8 +48,8 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """End DVC as Ctrl-C would, and after a few seconds whatever is left of its session."""
-    for number, seconds in ((signal.SIGINT, 5), (signal.SIGTERM, 3), (signal.SIGKILL, 3)):
+    """End DVC and all that it started, and after a few seconds whatever is left of its session."""
+    for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 3)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,5 +1,7 @@
 """The `code` stage: one small file per step and run with its digest, modules and effective parameters."""
 
+import contextlib
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,22 +11,34 @@ from cairn.parameters import Parameters, load_parameters
 from pipelines.digests import CodeGraph
 from pipelines.generate import check_pipeline
 from pipelines.graph import Node, build_graph, effective_parameters
-from pipelines.project import ARTIFACTS, CODE, PARAMETERS
+from pipelines.project import ARTIFACTS, CODE, PARAMETERS, SCORES
 
 
 def write_code(root: Path) -> None:
     """Write `artifacts/code/<step>/<key>.json` for every node of the graph."""
     parameters = load_parameters(root / PARAMETERS)
     check_pipeline(root, parameters)
-    # What a killed run left among the scores would count as part of them.
-    for folder in {
-        root / ARTIFACTS,
-        *((root / node.output).parent for node in build_graph(parameters).values()),
-    }:
-        remove_leftovers(folder)
+    clean(root, parameters)
     with atomic_directory(root / CODE) as output:
         for node, record in code_records(root, parameters).items():
             write_json(output / node.removeprefix(f"{CODE}/"), record)
+
+
+def clean(root: Path, parameters: Parameters) -> None:
+    """Remove what killed runs left, and the scores of runs that `params.yaml` no longer lists.
+
+    `results` depends on the folder of all scores: with either in it, its hash would tell the history of this
+    machine. The scores of a run that comes back are restored from DVC's cache.
+    """
+    nodes = build_graph(parameters).values()
+    for folder in {root / ARTIFACTS, *((root / node.output).parent for node in nodes)}:
+        remove_leftovers(folder)
+    listed = {root / node.output for node in nodes}
+    for folder in (root / SCORES).glob("*/*"):
+        if folder not in listed:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                folder.parent.rmdir()
 
 
 def code_records(root: Path, parameters: Parameters) -> dict[str, dict[str, Any]]:

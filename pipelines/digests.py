@@ -14,6 +14,20 @@ from cairn.errors import ArtifactError, CairnError
 
 PACKAGES = ("assets", "cairn")
 REGISTRY = "registry.yaml"
+# Packages that show, read settings or move files: another version of them leaves every value as it is, so they
+# are not recorded with an artifact.
+NOT_COMPUTING = {
+    "PyYAML",
+    "filelock",
+    "huggingface_hub",
+    "huggingface-hub",
+    "pydantic",
+    "requests",
+    "rich",
+    "threadpoolctl",
+    "typer",
+    "urllib3",
+}
 
 
 class CodeGraph:
@@ -102,6 +116,7 @@ class CodeGraph:
         from importlib.metadata import version
 
         names = {distribution for package in outside for distribution in self.distributions.get(package, [])}
+        names -= NOT_COMPUTING
         return {name: version(name) for name in sorted(names)}
 
 

@@ -99,8 +99,11 @@ def test_any_text_gives_parameters_or_one_clear_error(tmp_path_factory, text: st
 
 
 @given(st.from_regex(IDENTIFIER, fullmatch=True))
-def test_identifiers_are_taken_as_they_are(name: str):
-    assert identifier(name.strip("\n"), "here") == name.strip("\n")
+def test_identifiers_are_taken_as_they_are_or_refused_with_a_reason(name: str):
+    try:
+        assert identifier(name, "here") == name
+    except ParameterError as error:
+        assert "too long" in str(error) or "as text" in str(error) or "not allowed" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_identifiers_are_taken_as_they_are(name: str):
         ("  toytown: {adapter", "  scores: {adapter", "taken"),
         ("  toytown-vlad:", f"  {'x' * 65}:", "too long"),
         ("runs:\n  toytown-vlad: {benchmark: toytown, system: vlad}", "runs: []", "runs"),
-        ("runs:\n  toytown-vlad: {benchmark: toytown, system: vlad}", "runs: " + "[" * 5000, "nested"),
+        ("runs:\n  toytown-vlad: {benchmark: toytown, system: vlad}", "runs: " + "[" * 5000, "params.yaml"),
     ],
 )
 def test_names_that_would_break_something_are_refused(tmp_path: Path, old: str, new: str, named: str):

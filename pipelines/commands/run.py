@@ -24,6 +24,7 @@ def run(
     from cairn.parameters import load_parameters
     from cairn.progress import say
     from pipelines.bridge import repro_command
+    from pipelines.code_stage import clean
     from pipelines.generate import write_pipeline
     from pipelines.project import PARAMETERS, enter_root
 
@@ -37,6 +38,7 @@ def run(
     keys = matching_runs(target, parameters.runs)
     if write_pipeline(root, parameters):
         say("dvc.yaml rewritten for what params.yaml lists")
+    clean(root, parameters)
     status = repro_command(root, [f"scores@{key}" for key in keys] if target else ["results"])
     if status == 0 and target:
         status = repro_command(root, ["results"], single=True)
@@ -95,21 +97,23 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
         training = json.loads((root / f"artifacts/{benchmark}/training/training.json").read_text("utf-8"))
         if training["from"] != benchmark:
             console.print(training["note"], style="yellow")
+    if not rows:
+        console.print("No number exists: no query has anything to find.", style="yellow")
     if rows:
         console.print(f"\nFollow a number:  cairn trace {example(rows)}")
-        console.print('Ask a question:   cairn sql "SELECT * FROM results"')
+        console.print(f'Ask a question:   cairn sql "{QUESTION}"')
         console.print("Open the graph:   make ui")
 
 
-def example(rows: list) -> str:
-    """The shortest name of the last number of the table: hard mAP where there is one."""
-    from cairn.results.names import resolve
+QUESTION = "SELECT system, stage, slice, round(100 * value, 1) AS map FROM results WHERE metric = 'map'"
 
+
+def example(rows: list) -> str:
+    """The name, without the fields that do not apply, of the number worth following: hard mAP of the last stage."""
     names = [row.name for row in rows]
-    chosen = next((n for n in reversed(names) if n.slice == "hard" and n.metric == "map"), names[-1])
-    short = f"{chosen.benchmark}/{chosen.system}/{chosen.slice}/{chosen.metric}"
-    try:
-        resolve(short, names)
-    except Exception:  # two stages share the short form: the stage has to be named
-        short = f"{chosen.benchmark}/{chosen.system}/{chosen.stage}/{chosen.slice}/{chosen.metric}"
-    return short
+    last = names[-1]
+    own = [n for n in names if (n.benchmark, n.system) == (last.benchmark, last.system)]
+    maps = [n for n in own if n.metric == "map"] or own
+    hard = [n for n in maps if n.slice == "hard"] or maps
+    chosen = next((n for n in hard if n.stage != "global"), hard[0])
+    return "/".join(field for field in chosen.fields if field != "-")
