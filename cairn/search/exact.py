@@ -11,7 +11,7 @@ is a count (`cairn.search.counting`), and while one thread counts another multip
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -107,7 +107,9 @@ def exact_search(
             try:
                 found += _search(queries[part], gallery, rows, top, judged[part], threads or workers())
             except NotFiniteError as error:
-                raise NotFiniteError(None if error.query is None else start + error.query, error.row) from None
+                raise NotFiniteError(
+                    None if error.query is None else start + error.query, error.row
+                ) from None
     return found
 
 
@@ -261,7 +263,7 @@ class _Pass:
         for number, block in enumerate(self.blocks):
             begin = number * QUERY_BLOCK
             queries = min(QUERY_BLOCK, self.count - begin)
-            np.matmul(state.images, block, out=state.products)
+            _multiply(state.images, block, state.products)
             _check_finite(state.products, queries, begin, tile.start)
             lines = state.lines
             counting.turn(state.products, lines)
@@ -325,6 +327,11 @@ def _fill(images: np.ndarray, tile: _Tile) -> None:
     images[start:] = 0
 
 
+def _multiply(images: np.ndarray, block: np.ndarray, products: np.ndarray) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):  # an error of our own names query and image
+        np.matmul(images, block, out=products)
+
+
 def _check_finite(products: np.ndarray, queries: int, begin: int, start: int) -> None:
     """NotFiniteError for the first of a tile's products that overflowed."""
     from cairn.search import counting
@@ -378,7 +385,7 @@ def _pair_scores(blocks: list[np.ndarray], gallery: Gallery, pairs: _Judged) -> 
             raise NotFiniteError(None, int(rows[error.row or 0])) from None
         here = slice(*np.searchsorted(place, (start, start + len(rows))))
         for number, block in enumerate(blocks):
-            np.matmul(images, block, out=products)
+            _multiply(images, block, products)
             begin = number * QUERY_BLOCK
             counting.gather(products.T, begin, start, pairs.query[here], place[here], scores[here])
     if not np.isfinite(scores).all():
