@@ -11,7 +11,7 @@ import numpy as np
 
 from cairn.tail.compiled import compiled
 
-LEAST_BINS, MOST_BINS, BINS_PER_LEVEL = 64, 4096, 16
+LEAST_BINS, MOST_BINS, BINS_PER_LEVEL = 64, 2048, 8
 
 
 @compiled(nogil=True)
@@ -21,20 +21,26 @@ def widen(half, single):
     Returns whether all are finite. Exponent and fraction keep their order when shifted to where float32 has
     them; the difference of the exponents' biases is a factor of 2^112, exact also for subnormal numbers.
     """
+    largest = np.uint32(0)
+    for begin in range(0, half.size, 1024):  # three simple loops over what stays in the first cache
+        largest = max(largest, _widen(half[begin : begin + 1024], single[begin : begin + 1024]))
+    return largest < np.uint32(0x7C00)
+
+
+@compiled(nogil=True)
+def _widen(half, single):
     floats = single.view(np.float32)
     factor = np.float32(2.0**112)
-    largest = np.uint16(0)
-    for begin in range(0, half.size, 1024):  # three simple loops over what stays in the first cache
-        end = min(begin + 1024, half.size)
-        for i in range(begin, end):
-            bits = half[i] & np.uint16(0x7FFF)
-            largest = max(largest, bits)
-            single[i] = np.uint32(bits) << np.uint32(13)
-        for i in range(begin, end):
-            floats[i] *= factor
-        for i in range(begin, end):
-            single[i] |= np.uint32(half[i] & np.uint16(0x8000)) << np.uint32(16)
-    return largest < np.uint16(0x7C00)
+    largest = np.uint32(0)
+    for i in range(half.size):
+        bits = np.uint32(half[i]) & np.uint32(0x7FFF)
+        largest = max(largest, bits)
+        single[i] = bits << np.uint32(13)
+    for i in range(half.size):
+        floats[i] *= factor
+    for i in range(half.size):
+        single[i] |= (np.uint32(half[i]) & np.uint32(0x8000)) << np.uint32(16)
+    return largest
 
 
 @compiled(nogil=True)
@@ -69,48 +75,77 @@ def fill_bins(start, scores, bin_start, low, scale, before, occupied):
 
 
 @compiled(nogil=True)
-def gather(products, begin, start, pair_query, pair_row, seen):
-    """Write to `seen` the products (float32 [images, queries]) of pairs whose query is in this block."""
-    for pair in range(len(pair_query)):
-        query = pair_query[pair] - begin
-        if 0 <= query < products.shape[1]:
-            seen[pair] = products[pair_row[pair] - start, query]
+def turn(products, lines):
+    """Write the transpose of `products` (float32 [images, queries]) to `lines` ([queries, >= images])."""
+    for image in range(products.shape[0]):
+        line = products[image]
+        for query in range(products.shape[1]):
+            lines[query, image] = line[query]
 
 
 @compiled(nogil=True)
-def count(products, begin, images, queries, levels, bins, counted, above):
+def gather(lines, begin, start, pair_query, pair_row, seen):
+    """Write to `seen` the scores (float32 [queries, images]) of the pairs whose query is in this block."""
+    for pair in range(len(pair_query)):
+        query = pair_query[pair] - begin
+        if 0 <= query < lines.shape[0]:
+            seen[pair] = lines[query, pair_row[pair] - start]
+
+
+@compiled(nogil=True)
+def count(lines, begin, images, queries, levels, bins, counted, above):
     """Add one tile's images to the counts of its queries.
 
-    `products` float32 [>= images, >= queries]; query q of this block is query `begin` + q of the tuples. `images`
-    int32 [images]: manifest rows. `levels` (start, scores, rows), `bins` (start, low, scale, before, occupied).
-    `counted` [bins] += images in each bin; `above` [levels + queries] += images above so many levels, for images
-    in occupied bins.
+    `lines` float32 [>= queries, >= images]: scores; query q of this block is query `begin` + q of the tuples.
+    `images` int32 [images]: manifest rows. `levels` (start, scores, rows), `bins` (start, low, scale, before,
+    occupied). `counted` [bins] += images in each bin; `above` [levels + queries] += images above so many
+    levels, for images in occupied bins.
     """
     start, scores, rows = levels
     bin_start, low, scale, before, occupied = bins
+    places = np.empty(len(images), np.uint16)
+    close = np.empty(len(images) + 1, np.uint16)
     for column in range(queries):
         query = begin + column
         level_start, level_end = start[query], start[query + 1]
         if level_start == level_end:
             continue
         first, last = bin_start[query], bin_start[query + 1] - 1
-        here, below, span = low[query], scale[query], last - first
-        for image in range(len(images)):
-            score = products[image, column]
-            place = first + bin_of(score, here, below, span)
-            counted[place] += np.uint32(1)
-            if occupied[place]:
-                row = images[image]
-                least = level_start + before[place]
-                most = level_start + before[place + 1] if place < last else level_end
-                while least < most:
-                    middle = (least + most) >> 1
-                    worse = scores[middle] < score or (scores[middle] == score and rows[middle] > row)
-                    if worse:
-                        least = middle + 1
-                    else:
-                        most = middle
-                above[least + query] += 1
+        line = lines[column, : len(images)]
+        _bins_of(line, low[query], scale[query], last - first, places)
+        number = _count_bins(places, counted[first : last + 1], occupied[first : last + 1], close)
+        for image in close[:number]:
+            score, row, place = line[image], images[image], first + np.int64(places[image])
+            least = level_start + before[place]
+            most = level_start + before[place + 1] if place < last else level_end
+            while least < most:
+                middle = (least + most) >> 1
+                if scores[middle] < score or (scores[middle] == score and rows[middle] > row):
+                    least = middle + 1
+                else:
+                    most = middle
+            above[least + query] += 1
+
+
+@compiled(nogil=True)
+def _bins_of(line, low, scale, last, places):
+    """`bin_of` of every score, in a loop that vectorises."""
+    highest = np.float32(last)
+    for image in range(len(places)):
+        place = (line[image] - low) * scale + np.float32(1)
+        places[image] = np.uint16(np.int32(min(max(place, np.float32(0)), highest)))
+
+
+@compiled(nogil=True)
+def _count_bins(places, counted, occupied, close):
+    """Count images per bin; list in `close` those in occupied bins, without a branch; returns their number."""
+    number = np.uint64(0)  # unsigned indices spare the test for negative ones
+    for image in range(len(places)):
+        place = places[image]
+        counted[place] += np.uint32(1)
+        close[number] = image
+        number += np.uint64(occupied[place])
+    return np.int64(number)
 
 
 @compiled(nogil=True)
@@ -134,25 +169,28 @@ def ranks(start, bins, counted, above):
 
 
 @compiled(nogil=True)
-def keep(products, begin, images, queries, top, kept, kept_scores, kept_rows, least):
+def keep(lines, begin, images, queries, top, kept, kept_scores, kept_rows, least):
     """Add one tile's images to the best `top` >= 1 of its queries.
 
     `kept_scores`, `kept_rows` [all queries, more than top]: the best so far and some more, `kept` [queries] of
-    them; `least` [queries]: what a score must have to be among them.
+    them; `least` [queries]: what a score must have to be among them. Other arguments as in `count`.
     """
     room = kept_scores.shape[1]
+    good = np.empty(len(images) + 1, np.uint16)
     for column in range(queries):
         query = begin + column
-        threshold, number = least[query], kept[query]
+        line = lines[column, : len(images)]
+        threshold, number, found = least[query], kept[query], np.uint64(0)
         for image in range(len(images)):
-            score = products[image, column]
-            if score >= threshold:
-                kept_scores[query, number] = score
-                kept_rows[query, number] = images[image]
-                number += 1
-                if number == room:
-                    threshold = _best_first(kept_scores[query], kept_rows[query], top)
-                    number = top
+            good[found] = image
+            found += np.uint64(line[image] >= threshold)
+        for image in good[: np.int64(found)]:
+            kept_scores[query, number] = line[image]
+            kept_rows[query, number] = images[image]
+            number += 1
+            if number == room:
+                threshold = _best_first(kept_scores[query], kept_rows[query], top)
+                number = top
         kept[query], least[query] = number, threshold
 
 

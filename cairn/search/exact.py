@@ -200,6 +200,8 @@ class _State:
     def __init__(self, queries: int, levels: _Levels, top: int, size: int, dim: int) -> None:
         self.images = np.zeros((size, dim), np.float32)
         self.products = np.zeros((size, QUERY_BLOCK), np.float32)
+        # Rows that are not a power of two apart do not push each other out of the cache.
+        self.lines = np.zeros((QUERY_BLOCK, size + 16), np.float32)
         self.counted = np.zeros(len(levels.bins[3]), np.uint32)
         self.above = np.zeros(len(levels.pairs) + queries, np.int64)
         self.kept = np.zeros(queries, np.int64)
@@ -261,14 +263,16 @@ class _Pass:
         for number, block in enumerate(self.blocks):
             begin = number * QUERY_BLOCK
             queries = min(QUERY_BLOCK, self.count - begin)
-            np.matmul(state.images, block, out=state.products)
+            _multiply(state.images, block, state.products)
             _check_finite(state.products, queries, begin, tile.start)
-            counting.gather(state.products, begin, tile.start, pair_query, pair_row, seen)
+            lines = state.lines
+            counting.turn(state.products, lines)
+            counting.gather(lines, begin, tile.start, pair_query, pair_row, seen)
             levels, bins = self.levels.levels, self.levels.bins
-            counting.count(state.products, begin, rows, queries, levels, bins, state.counted, state.above)
+            counting.count(lines, begin, rows, queries, levels, bins, state.counted, state.above)
             if self.top:
                 kept = state.kept, state.kept_scores, state.kept_rows, state.least
-                counting.keep(state.products, begin, rows, queries, self.top, *kept)
+                counting.keep(lines, begin, rows, queries, self.top, *kept)
 
     def _results(self, states: list[_State]) -> list[Found]:
         from cairn.search import counting
@@ -321,6 +325,11 @@ def _fill(images: np.ndarray, tile: _Tile) -> None:
             raise NotFiniteError(None, tile.start + start + int(bad))
         start += len(piece)
     images[start:] = 0
+
+
+def _multiply(images: np.ndarray, block: np.ndarray, products: np.ndarray) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):  # an error of our own names query and image
+        np.matmul(images, block, out=products)
 
 
 def _check_finite(products: np.ndarray, queries: int, begin: int, start: int) -> None:
@@ -376,9 +385,9 @@ def _pair_scores(blocks: list[np.ndarray], gallery: Gallery, pairs: _Judged) -> 
             raise NotFiniteError(None, int(rows[error.row or 0])) from None
         here = slice(*np.searchsorted(place, (start, start + len(rows))))
         for number, block in enumerate(blocks):
-            np.matmul(images, block, out=products)
+            _multiply(images, block, products)
             begin = number * QUERY_BLOCK
-            counting.gather(products, begin, start, pairs.query[here], place[here], scores[here])
+            counting.gather(products.T, begin, start, pairs.query[here], place[here], scores[here])
     if not np.isfinite(scores).all():
         bad = int(np.argmin(np.isfinite(scores)))
         raise NotFiniteError(int(pairs.query[bad]), int(pairs.row[bad]))
