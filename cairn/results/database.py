@@ -1,6 +1,7 @@
 """SQL over everything that was computed: DuckDB views on the Parquet files, never a copy of them."""
 
 import contextlib
+import json
 import re
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from cairn.errors import LineageError
-from cairn.results.names import FIELDS
+from cairn.results.names import FIELDS, plain
+from cairn.results.reading import ONLY_READ, PLACE, give_files, lock_files
 from cairn.results.table import COLUMNS, RESULTS_PATH
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ class View:
     """One view: a pattern of files under the project, the columns while there are none, and the SELECT.
 
     The SELECT may name the fragments below (`$run`, `$rest`, `$parquet`…), the quoted pattern `$files` and
-    `$root`, the project's path as a regular expression.
+    `$root`, the place of the project's files as a regular expression.
     """
 
     name: str
@@ -54,6 +56,13 @@ _FRAGMENTS = {
     "hive_partitioning = false)",
 }
 _RUN_KEYS = "benchmark VARCHAR, system VARCHAR"
+# How DuckDB says that it may not: what a locked connection was asked for.
+_HELD_BACK = (
+    "disabled by configuration",
+    "through configuration",
+    "configuration has been locked",
+    ONLY_READ,
+)
 
 VIEWS: tuple[View, ...] = (
     View(
@@ -139,18 +148,23 @@ def rebuild_database(root: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix=".results.duckdb.", dir=root) as folder:
         temporary = Path(folder) / DATABASE_PATH
         with contextlib.closing(duckdb.connect(str(temporary))) as connection:
-            create_views(connection, root)
+            create_views(connection, root, _escape_pattern(str(root)), str(root))
         temporary.replace(target)
     return target
 
 
-def create_views(connection: "duckdb.DuckDBPyConnection", root: Path) -> None:
-    """Create every view of `VIEWS`; one whose files do not exist yet is empty, with its main columns."""
+def create_views(
+    connection: "duckdb.DuckDBPyConnection", root: Path, pattern: str = PLACE, place: str = PLACE
+) -> None:
+    """Create every view of `VIEWS`; one whose files do not exist yet is empty, with its main columns.
+
+    `pattern` and `place` say where `connection` finds the project: in a pattern of files, and in their names.
+    """
     import duckdb
 
-    root = Path(root).resolve()
     for view in VIEWS:
-        statement = _filled(view, root) if any(root.glob(view.files)) else _empty(view.columns)
+        filled = any(Path(root).glob(view.files))
+        statement = _filled(view, pattern, place) if filled else _empty(view.columns)
         try:
             connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS {statement}")
         except duckdb.Error as error:
@@ -162,16 +176,26 @@ def create_views(connection: "duckdb.DuckDBPyConnection", root: Path) -> None:
 
 @contextlib.contextmanager
 def open_database(root: Path) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """A connection with fresh views in memory: it needs no lock and sees what is on disk at this moment."""
+    """A connection with fresh views in memory: it needs no lock and sees what is on disk at this moment.
+
+    It can write no file and read none but the project's artifacts (`cairn.results.reading`).
+    """
     import duckdb
 
+    root = Path(root).resolve()
     with contextlib.closing(
         duckdb.connect(
             ":memory:",
-            config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "python_enable_replacements": "false",
+            },
         )
     ) as connection:
+        give_files(connection, root)
         create_views(connection, root)
+        lock_files(connection)
         yield connection
 
 
@@ -215,18 +239,44 @@ def check_read_only(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
     # A PIVOT is several statements inside: it first looks which columns there will be.
     pivots = kind == duckdb.StatementType.MULTI and re.match(r"(pivot|from|select|with)\b", text)
     if kind != duckdb.StatementType.SELECT and not explains and not pivots:
-        name = str(kind).rsplit(".", maxsplit=1)[-1]
-        raise LineageError(
-            f"SQL: {name} is refused; `cairn sql` only reads: SELECT, FROM, SHOW, DESCRIBE, EXPLAIN"
-        )
+        raise _refused(str(kind).rsplit(".", maxsplit=1)[-1])
+    inside = _writes_inside(
+        connection, re.sub(r"^\s*explain\b", "", statements[0].query, flags=re.IGNORECASE)
+    )
+    if inside:
+        raise _refused(inside)
 
 
-def _filled(view: View, root: Path) -> str:
-    place = _escape_pattern(str(root))
+def _refused(what: str) -> LineageError:
+    return LineageError(
+        f"SQL: {what} is refused; `cairn sql` only reads: SELECT, FROM, SHOW, DESCRIBE, EXPLAIN"
+    )
+
+
+def _writes_inside(connection: "duckdb.DuckDBPyConnection", sql: str) -> str | None:
+    """The statement in a CTE of the SELECT `sql` that is no reading one (`COPY`, `INSERT`…).
+
+    It serves the message; what DuckDB cannot lay out as a tree is held back by the connection's files.
+    """
+    row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    waiting: list[Any] = [json.loads(row[0]) if row else None]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            kind = node.get("type")
+            if isinstance(kind, str) and (found := re.fullmatch(r"([A-Z_]+)_QUERY_NODE", kind)):
+                return found[1]
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+    return None
+
+
+def _filled(view: View, pattern: str, place: str) -> str:
     places = {
-        "files": _quote(f"{place}/{view.files}"),
-        "beside": _quote(f"{place}/{RERANKING_FACTS}"),
-        "root": _quote(_escape_regular(str(root)))[1:-1],
+        "files": _quote(f"{pattern}/{view.files}"),
+        "beside": _quote(f"{pattern}/{RERANKING_FACTS}"),
+        "root": _quote(_escape_regular(place))[1:-1],
     }
     fragments = {name: Template(text).substitute(places) for name, text in _FRAGMENTS.items()}
     return Template(view.select).substitute(fragments | places)
@@ -251,6 +301,10 @@ def _escape_regular(text: str) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+    text = str(error)
+    if any(sign in text for sign in _HELD_BACK):
+        return "`cairn sql` only reads, and only the views: no other file, setting or extension"
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
     kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
-    return " ".join(kept)[:400]
+    # What a file or the statement says must not steer the terminal.
+    return plain(" ".join(kept)[:400].replace(f"{PLACE}/", ""))

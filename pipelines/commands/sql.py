@@ -24,12 +24,18 @@ def sql(
     """
     from cairn.errors import UsageError
     from cairn.results.database import query
+    from cairn.results.names import printable
     from pipelines.project import find_root
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude one another: choose one")
     answer = query(find_root(), statement)
     if as_json:
+        twice = sorted({name for name in answer.columns if answer.columns.count(name) > 1})
+        if twice:
+            raise UsageError(
+                f"--json: more than one column is called {printable(twice[0])}; name them apart (`… AS name`)"
+            )
         rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
         print(json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False))
     elif as_csv:
@@ -46,12 +52,18 @@ def _print_table(columns, rows) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from cairn.results.names import plain
+
+    def lines(text: str) -> str:
+        # EXPLAIN answers with a plan of many lines.
+        return "\n".join(plain(line) for line in text.split("\n"))
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], int | float | Decimal) for row in rows)
-        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(plain(column)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_shown(value)) for value in row))
+        table.add_row(*(Text(lines(_shown(value))) for value in row))
     Console().print(table)
     Console(stderr=True).print(f"{len(rows):,} row{'' if len(rows) == 1 else 's'}", style="dim")
 

@@ -126,3 +126,33 @@ def test_sql_prints_json_that_json_can_hold(project):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [{"a": None, "b": "2020-01-02", "c": [1.5], "d": "78"}]
+
+
+def test_sql_writes_no_file_from_inside_a_cte(project, tmp_path):
+    out = tmp_path / "x.csv"
+    done = cairn(project, "sql", f"WITH x AS (COPY (SELECT 1) TO '{out}') SELECT 1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: SQL: COPY is refused; `cairn sql` only reads")
+    assert len(done.stderr.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_sql_prints_no_control_characters(project):
+    escape = "chr(27) || '[2J' || chr(7)"
+    shown = cairn(project, "sql", f'SELECT {escape} AS "a\x1b[1mb", [{escape}] AS list')
+    assert shown.returncode == 0, shown.stderr
+    assert "\\x1b[2J" in shown.stdout
+    failed = [
+        cairn(project, "sql", statement)
+        for statement in (f"SELECT error({escape})", 'SELECT 1 FROM "a\x1b[2Jb"', "SELEC\x1b[2J")
+    ]
+    assert all(done.returncode == 1 and len(done.stderr.splitlines()) == 1 for done in failed)
+    for text in (shown.stdout, shown.stderr, *(done.stderr for done in failed)):
+        assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_sql_json_needs_names_that_differ(project):
+    done = cairn(project, "sql", "SELECT 1 AS a, 2 AS a", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --json: more than one column is called 'a'; name them apart (`… AS name`)\n"
+    assert cairn(project, "sql", "SELECT 1 AS a, 2 AS a", "--csv").stdout == "a,a\n1,2\n"

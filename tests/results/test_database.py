@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from cairn.errors import LineageError
-from cairn.results.database import VIEWS, query, rebuild_database
+from cairn.results.database import VIEWS, open_database, query, rebuild_database
 from tests.lineage.project import build_project, numbers_of, runs
 
 
@@ -109,6 +109,23 @@ def test_a_damaged_file_spoils_its_own_view_only_and_says_so(root):
         "SET threads = 1",
         "PRAGMA enable_profiling",
         "SELECT 1; COPY (SELECT 1) TO '{out}'",
+        "WITH x AS (COPY (SELECT 1) TO '{out}') SELECT 1",
+        "WITH x AS MATERIALIZED (COPY (SELECT 1) TO '{out}') FROM x",
+        "WITH a AS (SELECT 1), x AS (COPY (SELECT 1) TO '{out}') FROM a",
+        "SELECT * FROM (WITH x AS (COPY (SELECT 1) TO '{out}') SELECT 1)",
+        "EXPLAIN WITH x AS (COPY (SELECT 1) TO '{out}') SELECT 1",
+        "EXPLAIN ANALYZE WITH x AS (COPY (SELECT 1) TO '{out}') SELECT 1",
+        "WITH x AS (COPY (SELECT 1) TO '{out}') PIVOT results ON slice USING max(value)",
+        "WITH x AS (INSERT INTO results VALUES (1) RETURNING *) FROM x",
+        "WITH x AS (DELETE FROM results RETURNING *) FROM x",
+        "WITH x AS (UPDATE results SET value = 1 RETURNING *) FROM x",
+        "FROM query('WITH x AS (COPY (SELECT 1) TO ''{out}'') SELECT 1')",
+        "FROM enable_logging('QueryLog', storage = 'file', storage_config = {{'path': '{out}'}})",
+        "LOAD httpfs",
+        "CALL checkpoint()",
+        "FROM read_csv('/etc/passwd')",
+        "FROM read_text('cairn://project/params.yaml')",
+        "FROM read_text('cairn://project/artifacts/../params.yaml')",
         "PREPARE p AS SELECT 1",
         "",
         "-- nothing",
@@ -120,6 +137,51 @@ def test_writes_are_refused_on_one_line(built, tmp_path, statement):
         query(built, statement.format(out=out))
     assert "\n" not in str(caught.value)
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY (SELECT 1) TO '{out}'",
+        "WITH x AS (COPY (SELECT 1) TO '{out}') SELECT 1",
+        "ATTACH '{out}' AS other",
+        "EXPORT DATABASE '{out}'",
+    ],
+)
+@pytest.mark.parametrize("place", ["{root}", "cairn://project"])
+def test_the_connection_itself_cannot_write(root, statement, place):
+    """Whatever the check of the text lets through: not even into the folder that the views read."""
+    before = {file: file.stat().st_mtime_ns for file in root.parent.rglob("*")}
+    out = f"{place.format(root=str(root).replace(chr(39), chr(39) * 2))}/artifacts/results/out"
+    with open_database(root) as connection:
+        with pytest.raises(duckdb.Error):
+            connection.execute(statement.format(out=out))
+        if "COPY" in statement:
+            with pytest.raises(duckdb.Error):
+                connection.execute(statement.format(out=f"{out.removesuffix('out')}results.parquet"))
+        for setting in ("enable_external_access = true", "lock_configuration = false", "threads = 1"):
+            with pytest.raises(duckdb.Error, match=r"locked|while database is running"):
+                connection.execute(f"SET {setting}")
+    assert {file: file.stat().st_mtime_ns for file in root.parent.rglob("*")} == before
+
+
+def test_what_is_refused_is_named(built):
+    for name, statement in {
+        "COPY": "WITH x AS (COPY (SELECT 1) TO 'x.csv') SELECT 1",
+        "INSERT": "WITH x AS (INSERT INTO results VALUES (1) RETURNING *) FROM x",
+        "SET": "SET threads = 1",
+    }.items():
+        with pytest.raises(LineageError, match=f"SQL: {name} is refused; `cairn sql` only reads"):
+            query(built, statement)
+    with pytest.raises(LineageError, match="only reads, and only the views"):
+        query(built, "FROM read_csv('/etc/passwd')")
+
+
+@pytest.mark.parametrize("statement", ['SELECT 1 AS "\x1b[2J" FROM nowhere', "SELECT error('\x1b[2Jx\x07')"])
+def test_errors_hold_no_control_characters(built, statement):
+    with pytest.raises(LineageError) as caught:
+        query(built, statement)
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize(
