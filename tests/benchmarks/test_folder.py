@@ -227,7 +227,7 @@ def test_wrong_folders(images: Path, tmp_path: Path) -> None:
         read_folder_benchmark(images, tmp_path / "empty")
     (tmp_path / "links").mkdir()
     (tmp_path / "links/out.jpg").symlink_to(images / NAMES[0])
-    with pytest.raises(SourceError, match="a symbolic link that leaves"):
+    with pytest.raises(InputError, match="a symbolic link that leaves"):
         read_folder_benchmark(tmp_path / "links", truth)
     (tmp_path / "one").mkdir()
     (tmp_path / "one/a.jpg").write_bytes(encode(draw(0)))
