@@ -23,9 +23,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cairn.benchmarks.structure import ALL_GRADES, POSITIVE, Box, GroundTruth, Query, check_box
-from cairn.errors import InputError
+from cairn.errors import CairnError, InputError
 from cairn.images.archives import SUFFIXES, ArchiveReader
 from cairn.images.manifest import Entry, list_entries
+from cairn.images.names import one_line, shown
 
 REQUIRED = ("query", "image", "relevance")
 CORNERS = ("x1", "y1", "x2", "y2")
@@ -39,10 +40,48 @@ def read_folder_benchmark(images: Path, truth: Path, root: Path = Path()) -> tup
     the order of the file. InputError, as `file:line: …`, for a missing or unknown column, a line of another
     length, an unknown image (with the nearest name), an unknown relevance, a box that is incomplete, empty or
     outside its image, a pair that is judged twice, contradictory boxes, splits or texts, a file that is not
-    UTF-8 CSV (a byte-order mark and CRLF are fine), no query, and no image. SourceError where the folder or
-    archive is refused (`archives.list_members`).
+    UTF-8 CSV (a byte-order mark and CRLF are fine), a control character, no query, and no image. InputError or
+    SourceError where the folder or archive is refused (`archives.list_members`).
     """
-    truth = Path(root) / truth
+    try:
+        return _read(images, Path(root) / truth, Path(root))
+    except CairnError as error:
+        raise type(error)(one_line(error)) from None
+
+
+def folder_notes(entries: Sequence[Entry], truth: GroundTruth) -> list[str]:
+    """What someone who made the CSV file should know about it, one line each; often there is nothing."""
+    gallery = {entry.image_id for entry in entries if entry.gallery}
+    notes = []
+    finds_itself = sum(
+        query.image_id in gallery and query.image_id not in truth.relevance.get(query.query_id, {})
+        for query in truth.queries
+    )
+    if finds_itself:
+        notes.append(
+            f"{finds_itself} of {len(truth.queries)} queries are in the gallery and not judged for "
+            "themselves: each will find itself and count it as wrong; a line `query,query,junk` takes it out"
+        )
+    only_junk = sum(
+        bool(judged) and set(judged.values()) == {"junk"}
+        for judged in (truth.relevance.get(query.query_id, {}) for query in truth.queries)
+    )
+    texts = sum(query.text is not None for query in truth.queries)
+    if texts:
+        notes.append(
+            f"{texts} of {len(truth.queries)} queries are texts: they need a system whose encoder has a text tower"
+        )
+    if not any(grade != "junk" for judged in truth.relevance.values() for grade in judged.values()):
+        notes.append("every query is one without match: there is nothing to score")
+    elif only_junk:
+        notes.append(f"{only_junk} queries have junk only and nothing to find")
+    grades = {grade for judged in truth.relevance.values() for grade in judged.values()}
+    if POSITIVE in grades and grades & {"easy", "hard"}:
+        notes.append("relevance mixes positive with easy and hard")
+    return notes
+
+
+def _read(images: Path, truth: Path, root: Path) -> tuple[list[Entry], GroundTruth]:
     entries = list_entries(str(images), root)
     if not entries:
         raise InputError(f"{images}: no images; files with the endings {', '.join(SUFFIXES)} are read")
@@ -71,31 +110,6 @@ def read_folder_benchmark(images: Path, truth: Path, root: Path = Path()) -> tup
     return flagged, GroundTruth(tuple(queries), relevance)
 
 
-def folder_notes(entries: Sequence[Entry], truth: GroundTruth) -> list[str]:
-    """What someone who made the CSV file should know about it, one line each; often there is nothing."""
-    gallery = {entry.image_id for entry in entries if entry.gallery}
-    notes = []
-    finds_itself = sum(
-        query.image_id in gallery and query.image_id not in truth.relevance.get(query.query_id, {})
-        for query in truth.queries
-    )
-    if finds_itself:
-        notes.append(
-            f"{finds_itself} of {len(truth.queries)} queries are in the gallery and not judged for "
-            "themselves: each will find itself and count it as wrong; a line `query,query,junk` takes it out"
-        )
-    only_junk = sum(
-        bool(judged) and set(judged.values()) == {"junk"}
-        for judged in (truth.relevance.get(query.query_id, {}) for query in truth.queries)
-    )
-    if only_junk:
-        notes.append(f"{only_junk} queries have junk only and nothing to find")
-    grades = {grade for judged in truth.relevance.values() for grade in judged.values()}
-    if POSITIVE in grades and grades & {"easy", "hard"}:
-        notes.append("relevance mixes positive with easy and hard")
-    return notes
-
-
 @dataclass(frozen=True)
 class _Row:
     """One line of the file; `query` is the query's id, `asked` its image (None where it is a text)."""
@@ -121,16 +135,16 @@ class _Names:
         for name in (written, written.strip(), written.strip().removeprefix("./")):
             if name in self._known:
                 return name
-        raise InputError(f"{where}: no image {written.strip()!r}{self._nearest(written.strip())}")
+        raise InputError(f"{where}: no image {shown(written.strip())}{self._nearest(written.strip())}")
 
     def _nearest(self, written: str) -> str:
         def plain(name: str) -> str:
             return unicodedata.normalize("NFC", name.replace("\\", "/")).casefold().rsplit("/", 1)[-1]
 
         nearest = [name for name in self._names if plain(name) == plain(written)]
-        if not nearest and len(self._names) <= 20_000:
+        if not nearest and len(self._names) <= 20_000 and len(written) <= 1000:
             nearest = difflib.get_close_matches(written, self._names, 1)
-        return f"; did you mean {nearest[0]!r}?" if nearest else " in the folder"
+        return f"; did you mean {shown(nearest[0])}?" if nearest else " in the folder"
 
 
 def _rows(truth: Path, names: _Names) -> list[_Row]:
@@ -140,13 +154,13 @@ def _rows(truth: Path, names: _Names) -> list[_Row]:
     for row in rows:
         name = row.query.strip()
         if row.text and texts.setdefault(name, row.text) != row.text:
-            raise InputError(f"{truth}:{row.line}: query {name!r} has another text before")
+            raise InputError(f"{truth}:{row.line}: query {shown(name)} has another text before")
     resolved = []
     for row in rows:
         if row.query.strip() in texts:
             name = row.query.strip()
             if row.box:
-                raise InputError(f"{truth}:{row.line}: query {name!r} is a text and cannot have a box")
+                raise InputError(f"{truth}:{row.line}: query {shown(name)} is a text and cannot have a box")
             resolved.append(replace(row, query=name, text=texts[name]))
         else:
             name = names.find(row.query, f"{truth}:{row.line}")
@@ -164,7 +178,7 @@ def _with_boxes(rows: list[_Row], truth: Path) -> list[_Row]:
         own = list(boxes.get(row.query, ()))
         if len(own) > 1 and row.box is None:
             raise InputError(
-                f"{truth}:{row.line}: query {row.query!r} is asked with {len(own)} boxes; this line needs one"
+                f"{truth}:{row.line}: query {shown(row.query)} is asked with {len(own)} boxes; this line needs one"
             )
         if len(own) == 1:
             row = replace(row, box=own[0])
@@ -179,8 +193,8 @@ def _with_splits(rows: list[_Row], truth: Path) -> list[_Row]:
     for row in rows:
         if row.split and splits.setdefault(row.query, row.split) != row.split:
             raise InputError(
-                f"{truth}:{row.line}: query {row.query!r} is in split {row.split!r}, "
-                f"before it was in {splits[row.query]!r}"
+                f"{truth}:{row.line}: query {shown(row.query)} is in split {shown(row.split)}, "
+                f"before it was in {shown(splits[row.query])}"
             )
     return [replace(row, split=splits.get(row.query)) for row in rows]
 
@@ -196,18 +210,18 @@ def _parsed(truth: Path, names: _Names) -> Iterator[_Row]:
             raise InputError(f"{where}: {len(fields)} fields; the header has {len(columns)}")
         raw = dict(zip(columns, fields, strict=True))
         value = {name: field.strip() for name, field in raw.items()}
-        for name in ("query", "image", "split"):
+        for name in ("query", "image", "split", "text"):
             if any(unicodedata.category(character) == "Cc" for character in value.get(name, "")):
-                raise InputError(f"{where}: {name} {value[name]!r} holds a control character")
+                raise InputError(f"{where}: {name} {shown(value[name])} holds a control character")
         if not value["query"]:
             raise InputError(f"{where}: query is empty")
         if value["image"] and value["relevance"] not in ALL_GRADES:
             raise InputError(
-                f"{where}: relevance is {value['relevance']!r}; allowed: {', '.join(ALL_GRADES)}"
+                f"{where}: relevance is {shown(value['relevance'])}; allowed: {', '.join(ALL_GRADES)}"
             )
         if not value["image"] and value["relevance"]:
             raise InputError(
-                f"{where}: relevance is {value['relevance']!r} but image is empty; "
+                f"{where}: relevance is {shown(value['relevance'])} but image is empty; "
                 "a query without match has neither"
             )
         yield _Row(
@@ -237,6 +251,8 @@ def _lines(reader, truth: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _text(truth: Path) -> str:
+    if truth.exists() and not truth.is_file():  # opening a FIFO would wait for ever
+        raise InputError(f"{truth}: cannot be read (not a file)")
     try:
         content = truth.read_bytes()
     except OSError as error:
@@ -257,7 +273,7 @@ def _columns(header: list[str], truth: Path) -> list[str]:
     if missing := [name for name in REQUIRED if name not in columns]:
         raise InputError(f"{truth}:1: no column {missing[0]}; {expected}")
     if unknown := [name for name in columns if name not in REQUIRED + OPTIONAL]:
-        raise InputError(f"{truth}:1: unknown column {unknown[0]!r}; {expected}")
+        raise InputError(f"{truth}:1: unknown column {shown(unknown[0])}; {expected}")
     if repeated := [name for name, count in Counter(columns).items() if count > 1]:
         raise InputError(f"{truth}:1: column {repeated[0]} occurs twice")
     if any(name in columns for name in CORNERS) and not all(name in columns for name in CORNERS):
@@ -272,7 +288,7 @@ def _box(value: dict[str, str], where: str) -> Box | None:
     try:
         x1, y1, x2, y2 = map(float, written)
     except ValueError:
-        raise InputError(f"{where}: box {','.join(written)!r} is not four numbers x1,y1,x2,y2") from None
+        raise InputError(f"{where}: box {shown(','.join(written))} is not four numbers x1,y1,x2,y2") from None
     box = (x1, y1, x2, y2)
     check_box(box, where)
     return box
@@ -286,7 +302,7 @@ def _queries(rows: list[_Row], truth: Path) -> list[Query]:
         # Two queries can meet in one name only where an image's own name looks like one with a box.
         if queries.setdefault(row.query, query) != query:
             raise InputError(
-                f"{truth}:{row.line}: query {row.query!r} is already another query; rename the image"
+                f"{truth}:{row.line}: query {shown(row.query)} is already another query; rename the image"
             )
     return list(queries.values())
 
@@ -301,18 +317,18 @@ def _relevance(rows: list[_Row], truth: Path) -> dict[str, dict[str, str]]:
         before = first.setdefault(query, row)
         if (before.image is None) != (row.image is None):
             raise InputError(
-                f"{truth}:{row.line}: query {query!r} has lines with and without an image "
+                f"{truth}:{row.line}: query {shown(query)} has lines with and without an image "
                 f"(line {before.line}); a query without match has one line"
             )
         if earlier := lines.get((query, row.image)):
             if row.image is None:
                 raise InputError(
-                    f"{truth}:{row.line}: query {query!r} without match stands on line {earlier}"
+                    f"{truth}:{row.line}: query {shown(query)} without match stands on line {earlier}"
                 )
             grade = relevance[query][row.image]
             said = "too" if grade == row.relevance else f"as {grade}, here as {row.relevance}"
             raise InputError(
-                f"{truth}:{row.line}: query {query!r} and image {row.image!r} are judged on line {earlier} "
+                f"{truth}:{row.line}: query {shown(query)} and image {shown(row.image)} are judged on line {earlier} "
                 f"{said}"
             )
         lines[query, row.image] = row.line

@@ -3,10 +3,12 @@
 `registry.yaml` names them and states their facts. `python:package.module:factory` names a user's own. An
 encoder's module has
 
-- `Parameters`: a pydantic model of its keys in `params.yaml`;
-- `LEARNING_KEYS`: those of them that what it learns from training images depends on (none: it learns nothing);
-- `FEATURE_MODULES`: modules whose code, with all they import, decides its cached local features;
-- `create(parameters)`: the encoder (see `cairn.encoders.protocol`).
+- `Parameters`: a pydantic model of its keys in `params.yaml`; a user's may lack it: then any key goes;
+- `LEARNING_KEYS`: those of them that what it learns from training images depends on (`()`: it learns nothing);
+  a user's may lack it: then all of them;
+- `FEATURE_MODULES`: modules whose code, with all they import, decides its cached local features; without it
+  they are not cached;
+- `create(parameters)`, a user's under any name: the encoder (see `cairn.encoders.protocol`).
 """
 
 import sys
@@ -16,11 +18,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cairn.encoders.user_files import user_code
 from cairn.errors import ParameterError
 from cairn.registry import load_module, look_up, read_registry
-from cairn.validation import validated
+from cairn.validation import hint, shown, validated
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from cairn.encoders.protocol import Encoder
 
 REGISTRY = Path(__file__).with_name("registry.yaml")
@@ -32,7 +37,8 @@ FACTS = ("weights", "licence", "pretraining", "overlap")
 class EncoderCode:
     """What an encoder's results depend on: modules of the project, its registry entry, files of the user's.
 
-    `features` are the modules whose import closure decides the local features, () where there are none.
+    For a user's own, `modules` are those of `cairn` that its files import. `features` are the modules whose
+    import closure decides the local features, () where there are none or where the user's own files decide.
     `files` are relative to the project.
     """
 
@@ -47,48 +53,110 @@ def known_encoders() -> tuple[str, ...]:
     return tuple(sorted(read_registry(REGISTRY)))
 
 
-def encoder_facts(name: str) -> dict[str, str]:
+def encoder_facts(name: str, root: Path = Path()) -> dict[str, str]:
     """Where an encoder's weights come from, their licence, their pretraining data, known overlaps with benchmarks.
 
     For a user's own encoder: what its module says in a mapping `FACTS`, else "not declared".
     """
     if name.startswith(PYTHON):
-        declared = getattr(load_encoder_module(name), "FACTS", {})
+        declared = getattr(load_encoder_module(name, root), "FACTS", {})
+        if not isinstance(declared, Mapping):
+            raise ParameterError(f"encoder = {name!r}: FACTS is {shown(declared)}; a mapping is expected")
         return {fact: str(declared.get(fact, "not declared")) for fact in FACTS}
     return dict(_entry(name)["facts"])
 
 
-def load_encoder_module(name: str) -> ModuleType:
-    """The module of one encoder, imported alone. ParameterError where there is none, or it fails."""
+def load_encoder_module(name: str, root: Path = Path()) -> ModuleType:
+    """The module of one encoder, imported alone. ParameterError where there is none, or it fails.
+
+    A user's own is looked for in the project at `root` first.
+    """
     if not name.startswith(PYTHON):
         _entry(name)
         return load_module(REGISTRY, name, "encoder")
     import importlib
 
     module, _ = _python_parts(name)
-    if user_module_files(name) and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    place = str(Path(root).resolve())
+    if user_module_files(name, root) and place not in sys.path:
+        sys.path.insert(0, place)
     try:
         return importlib.import_module(module)
-    except Exception as error:  # a user's module may raise anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ParameterError(f"encoder = {name!r}: cannot import {module} ({reason})") from error
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        raise ParameterError(f"encoder = {name!r}: cannot import {module} ({reason(error)})") from error
 
 
-def load_encoder(name: str, parameters: Mapping[str, Any]) -> "Encoder":
-    """The encoder `name` with these parameters, checked. ParameterError names the key and what is allowed."""
-    module = load_encoder_module(name)
+def parameters_model(module: ModuleType) -> "type[BaseModel] | None":
+    """The pydantic model of an encoder's keys, None where its module has none. ParameterError for anything else."""
+    from pydantic import BaseModel
+
     model = getattr(module, "Parameters", None)
-    checked = validated(model, parameters, name) if model is not None else dict(parameters)
+    if model is None or (isinstance(model, type) and issubclass(model, BaseModel)):
+        return model
+    raise ParameterError(
+        f"{module.__name__}.Parameters is {shown(model)}; a pydantic model is expected (or nothing at all)"
+    )
+
+
+def checked_parameters(name: str, module: ModuleType, values: Any, where: str) -> dict[str, Any]:
+    """An encoder's own keys, checked by its model, defaults filled in, as plain JSON types.
+
+    Without a model every key is allowed. ParameterError names the dotted key below `where`.
+    """
+    import json
+
+    instance = _validated(name, module, values, where)
+    try:
+        plain = instance if isinstance(instance, dict) else instance.model_dump(mode="json")
+        json.dumps(plain, allow_nan=False)
+    except Exception as error:  # a user's serializers may raise anything
+        raise ParameterError(
+            f"{where}: parameters of {name} cannot be written as plain JSON ({reason(error)})"
+        ) from error
+    return plain
+
+
+def learning_keys(module: ModuleType, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of the checked `parameters` that what an encoder learns depends on: all where it does not say.
+
+    ParameterError where `LEARNING_KEYS` is no tuple of keys of the encoder.
+    """
+    keys = getattr(module, "LEARNING_KEYS", None)
+    if keys is None:
+        return tuple(parameters)
+    if not isinstance(keys, tuple | list) or not all(isinstance(key, str) for key in keys):
+        raise ParameterError(
+            f"{module.__name__}.LEARNING_KEYS is {shown(keys)}; a tuple of names of keys is expected"
+        )
+    if parameters_model(module) is not None:
+        for key in keys:
+            if key not in parameters:
+                raise ParameterError(
+                    f"{module.__name__}.LEARNING_KEYS names {key!r}, which is no key of the encoder"
+                    f"{hint(key, parameters)}; there are: {', '.join(parameters) or 'none'}"
+                )
+    return tuple(key for key in keys if key in parameters)
+
+
+def load_encoder(name: str, parameters: Mapping[str, Any], root: Path = Path()) -> "Encoder":
+    """The encoder `name` with these parameters, checked. ParameterError names the key and what is allowed.
+
+    A user's factory gets an instance of its `Parameters`, or a dict where it has none.
+    """
+    module = load_encoder_module(name, root)
+    checked = _validated(name, module, parameters, name)
     if not name.startswith(PYTHON):
         return module.create(checked)
-    factory = getattr(module, _python_parts(name)[1], None)
+    function = _python_parts(name)[1]
+    factory = getattr(module, function, None)
     if not callable(factory):
-        raise ParameterError(
-            f"encoder = {name!r}: {module.__name__} has no function {_python_parts(name)[1]}"
-        )
-    encoder: Any = factory(checked)
-    if missing := [part for part in _PROTOCOL if not hasattr(encoder, part)]:
+        raise ParameterError(f"encoder = {name!r}: {module.__name__} has no function {function}")
+    try:
+        encoder: Any = factory(checked)
+        missing = [part for part in _PROTOCOL if not hasattr(encoder, part)]
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
+        raise ParameterError(f"encoder = {name!r}: {function} failed ({reason(error)})") from error
+    if missing:
         raise ParameterError(
             f"encoder = {name!r}: its factory returned a {type(encoder).__name__} without "
             f"{', '.join(missing)} (see cairn.encoders.protocol)"
@@ -96,33 +164,61 @@ def load_encoder(name: str, parameters: Mapping[str, Any]) -> "Encoder":
     return encoder
 
 
-def encoder_code(name: str) -> EncoderCode:
-    """What belongs to an encoder's code, for the digest of the steps that use it."""
-    module = load_encoder_module(name)
-    features = tuple(getattr(module, "FEATURE_MODULES", ()))
+def encoder_code(name: str, root: Path = Path()) -> EncoderCode:
+    """What belongs to an encoder's code, for the digest of the steps that use it.
+
+    For a user's own: its files in the project at `root`, and the modules of `cairn` that they import. Its
+    FEATURE_MODULES count only where all are Cairn's: what the user's own files decide must not be cached by
+    the code of others.
+    """
+    module = load_encoder_module(name, root)
+    features = _feature_modules(module)
     if name.startswith(PYTHON):
-        return EncoderCode((), {name: {"module": module.__name__}}, tuple(user_module_files(name)), features)
+        own = user_code(_python_parts(name)[0], root)
+        if not all(feature.partition(".")[0] == "cairn" for feature in features):
+            features = ()
+        return EncoderCode(own.imports, {name: {"module": module.__name__}}, own.files, features)
     entry = _entry(name)
     return EncoderCode((entry["module"],), {name: entry}, (), features)
 
 
-def user_module_files(name: str) -> list[str]:
-    """Files of a user's encoder that lie in the project (the working directory), relative to it; [] for others.
+def user_module_files(name: str, root: Path = Path()) -> list[str]:
+    """Files of a user's encoder, with those it imports, that lie in the project at `root`; [] for others.
 
-    A module inside a package stands for all modules of its outermost package.
+    Relative to `root`, sorted. A module inside a package stands for all modules of its outermost package.
     """
-    if not name.startswith(PYTHON):
-        return []
-    top, *inner = _python_parts(name)[0].split(".")
-    package = Path(top)
-    if not inner and Path(f"{top}.py").is_file():
-        return [f"{top}.py"]
-    if not package.is_dir():
-        return []
-    return sorted(path.as_posix() for path in package.rglob("*.py"))
+    return list(user_code(_python_parts(name)[0], root).files) if name.startswith(PYTHON) else []
+
+
+def reason(error: BaseException) -> str:
+    """What was raised, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
 
 
 _PROTOCOL = ("features", "colour", "in_workers", "learns", "key", "prepare", "learn", "describe")
+
+
+def _validated(name: str, module: ModuleType, values: Any, where: str) -> Any:
+    model = parameters_model(module)
+    if model is None:
+        if not isinstance(values, Mapping):
+            raise ParameterError(f"{where} = {shown(values)}: a mapping is expected")
+        return dict(values)
+    try:
+        return validated(model, values, where)
+    except ParameterError:
+        raise
+    except Exception as error:  # a user's validators may raise anything
+        raise ParameterError(f"{where}: Parameters of {name} failed ({reason(error)})") from error
+
+
+def _feature_modules(module: ModuleType) -> tuple[str, ...]:
+    names = getattr(module, "FEATURE_MODULES", ())
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        raise ParameterError(
+            f"{module.__name__}.FEATURE_MODULES is {shown(names)}; a tuple of dotted module names is expected"
+        )
+    return tuple(names)
 
 
 def _entry(name: str) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from cairn.errors import ImageError, SourceError
+from cairn.errors import ImageError, InputError, SourceError
+from cairn.images.names import one_line, shown
 from cairn.store.tables import first_line
 
 SUFFIXES = (".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -48,6 +49,8 @@ def archive_kind(path: Path) -> Kind:
     path = Path(path)
     if path.is_dir():
         return "folder"
+    if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
+        raise SourceError(f"{path}: neither a folder nor a file")
     try:
         with path.open("rb") as stream:
             head = stream.read(512)
@@ -70,8 +73,10 @@ def list_members(path: Path) -> list[Member]:
 
     Left out: what has no image's ending (SUFFIXES), hidden files and folders (a leading dot, among them the
     `._` files of macOS) and `__MACOSX`. SourceError, naming archive and member, for an absolute name, `..`,
-    a link that leaves the folder, any link or device in an archive, a name that occurs twice, an encrypted
-    member, a size out of bounds, overlapping zip members, and a damaged archive.
+    any link or device in an archive, a name that occurs twice, an encrypted member, a size out of bounds,
+    overlapping zip members, and a damaged archive. InputError for anything in a folder, image or not, that
+    DVC could not hash: a FIFO, socket or device, a link that leads nowhere, to a folder or out of this one, a
+    name that is not UTF-8, a file that cannot be read, `.dvcignore` and `.dvc`.
     """
     path = Path(path)
     kind = archive_kind(path)
@@ -172,11 +177,11 @@ class ArchiveReader:
 def check_name(name: str, archive: Path | str) -> str:
     """Return `name` if it is a plain relative path; SourceError for anything that could lead elsewhere."""
     if name.startswith("/") or "\\" in name or (len(name) > 1 and name[1] == ":" and name[0].isalpha()):
-        raise SourceError(f"{archive}: member {name!r} has an absolute or foreign path")
+        raise SourceError(f"{archive}: member {shown(name)} has an absolute or foreign path")
     if ".." in name.split("/"):
-        raise SourceError(f"{archive}: member {name!r} leads out of the archive")
+        raise SourceError(f"{archive}: member {shown(name)} leads out of the archive")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        raise SourceError(f"{archive}: member {name!r} has control characters or is not UTF-8")
+        raise SourceError(f"{archive}: member {shown(name)} has control characters or is not UTF-8")
     return name
 
 
@@ -192,31 +197,66 @@ def _wanted(name: str) -> bool:
 
 
 def _list_folder(folder: Path) -> Iterator[Member]:
+    """DVC hashes all that is in the folder, so what it cannot hash is refused whether or not it is an image."""
     inside = folder.resolve()
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        try:
+            with os.scandir(place) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            raise InputError(f"{one_line(place)}: cannot be listed ({error.strerror})") from None
+        for entry in entries:
+            path = place / entry.name
+            size = _hashable(path, folder, inside)
+            if size is None:
+                waiting.append(path)
+            elif _wanted(relative := path.relative_to(folder).as_posix()):
+                try:
+                    check_name(relative, folder)
+                    yield Member(relative, -1, _checked_size(size, relative, folder))
+                except SourceError as error:
+                    raise InputError(one_line(error)) from None
 
-    def refuse(error: OSError) -> None:
-        raise SourceError(f"{error.filename}: cannot be listed ({error.strerror})")
 
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        for name in folders:
-            if not name.startswith(".") and (Path(place) / name).is_symlink():
-                raise SourceError(f"{Path(place) / name}: a folder may not be a symbolic link")
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__MACOSX"]
-        for name in files:
-            file = Path(place) / name
-            relative = file.relative_to(folder).as_posix()
-            if not _wanted(relative):
-                continue
-            check_name(relative, folder)
-            try:
-                if file.is_symlink() and not file.resolve(strict=True).is_relative_to(inside):
-                    raise SourceError(f"{file}: a symbolic link that leaves {folder}")
-                status = file.stat()
-            except (OSError, RuntimeError):
-                raise SourceError(f"{file}: a symbolic link that leads nowhere") from None
-            if not stat.S_ISREG(status.st_mode):
-                raise SourceError(f"{file}: not a regular file")
-            yield Member(relative, -1, _checked_size(status.st_size, relative, folder))
+def _hashable(path: Path, folder: Path, inside: Path) -> int | None:
+    """Bytes of a file, None for a folder. InputError for anything that DVC hangs or fails on.
+
+    Only `lstat` and `stat` are called: opening a FIFO would wait for ever.
+    """
+
+    def refused(what: str) -> InputError:
+        name = one_line(path.relative_to(folder))
+        short = name if len(name) <= 120 else name[:119] + "…"
+        return InputError(f"{one_line(folder)}/{short}: {what}; remove it from the folder of images")
+
+    if any(unicodedata.category(character) == "Cs" for character in path.name):
+        raise refused("its name is not UTF-8")
+    if path.name in (".dvc", ".dvcignore"):
+        raise refused("DVC takes it for its own and cannot hash a folder that holds it")
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            status = path.stat()
+            if stat.S_ISDIR(status.st_mode):
+                raise refused("a folder may not be a symbolic link")
+            if not path.resolve(strict=True).is_relative_to(inside):
+                raise refused("a symbolic link that leaves the folder")
+    except (OSError, RuntimeError):
+        if path.is_symlink():
+            raise refused("a symbolic link that leads nowhere") from None
+        raise refused("it cannot be looked at") from None
+    if stat.S_ISDIR(status.st_mode):
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise refused("a folder that cannot be read (permission denied)")
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+        raise refused(f"not a regular file but {kinds.get(stat.S_IFMT(status.st_mode), 'a device')}")
+    if not os.access(path, os.R_OK):
+        raise refused("cannot be read (permission denied)")
+    return status.st_size
 
 
 def _list_tar(path: Path) -> Iterator[Member]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -227,7 +228,7 @@ def test_wrong_folders(images: Path, tmp_path: Path) -> None:
         read_folder_benchmark(images, tmp_path / "empty")
     (tmp_path / "links").mkdir()
     (tmp_path / "links/out.jpg").symlink_to(images / NAMES[0])
-    with pytest.raises(SourceError, match="a symbolic link that leaves"):
+    with pytest.raises(InputError, match="a symbolic link that leaves"):
         read_folder_benchmark(tmp_path / "links", truth)
     (tmp_path / "one").mkdir()
     (tmp_path / "one/a.jpg").write_bytes(encode(draw(0)))
@@ -249,6 +250,46 @@ def test_notes_on_junk_and_mixed_grades(images: Path) -> None:
         "relevance mixes positive with easy and hard",
     ]
     assert folder_notes(*read(images, f"{HEADER}\n{GOOD}\n")) == []
+
+
+def test_notes_on_texts_and_on_nothing_to_score(images: Path) -> None:
+    rows = f"{HEADER},text\n{GOOD},\nq1,database/a.jpg,positive,a door\nq2,,,a bird\n"
+    assert folder_notes(*read(images, rows)) == [
+        "2 of 3 queries are texts: they need a system whose encoder has a text tower"
+    ]
+    nothing = "every query is one without match: there is nothing to score"
+    assert folder_notes(*read(images, f"{HEADER}\nquery/b.jpg,,\n")) == [nothing]
+    assert folder_notes(*read(images, f"{HEADER}\nquery/b.jpg,database/a.jpg,junk\n")) == [nothing]
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\x07", "\t", "\n", "\x85"])
+@pytest.mark.parametrize("column", ["query", "image", "split", "text", "grade"])
+def test_control_characters_are_refused(images: Path, column: str, character: str) -> None:
+    row = {"query": "q1", "image": "database/a.jpg", "relevance": "easy", "text": "a door", "split": "val"}
+    for name in row:
+        if name == column or (column, name) == ("grade", "relevance"):
+            row[name] = f"x{character}y"
+    text = io.StringIO()
+    csv.writer(text).writerows([row, row.values()])
+    with pytest.raises(InputError, match=r"truth\.csv:2: ") as caught:
+        read(images, text.getvalue())
+    assert character not in str(caught.value)
+
+
+def test_long_names_and_odd_paths_in_errors(images: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no image 'x{119}…'") as caught:
+        read(images, f"{HEADER}\n{'x' * 9999},database/a.jpg,easy\n")
+    assert len(str(caught.value)) < 400
+    odd = tmp_path / "tr\x1b[31m\nuth.csv"
+    odd.write_text("nothing\n")
+    with pytest.raises(InputError, match=r"tr\\x1b\[31m\\nuth\.csv:1: no column query"):
+        read_folder_benchmark(images, odd)
+
+
+def test_a_fifo_in_place_of_the_table_is_not_opened(images: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "truth.csv")
+    with pytest.raises(InputError, match=r"truth\.csv: cannot be read \(not a file\)"):
+        read_folder_benchmark(images, tmp_path / "truth.csv")
 
 
 field = st.sampled_from(

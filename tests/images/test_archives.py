@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import socket
 import struct
 import tarfile
 import zipfile
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairn.errors import CairnError, ImageError, SourceError
+from cairn.errors import CairnError, ImageError, InputError, SourceError
 from cairn.images.archives import (
     ArchiveReader,
     Member,
@@ -243,27 +244,82 @@ def test_links_in_folders(tmp_path: Path) -> None:
     (tmp_path / "outside.jpg").write_bytes(b"abc")
     (folder / "again.jpg").unlink()
     (folder / "out.jpg").symlink_to(tmp_path / "outside.jpg")
-    with pytest.raises(SourceError, match=r"out\.jpg: a symbolic link that leaves"):
+    with pytest.raises(InputError, match=r"out\.jpg: a symbolic link that leaves.*; remove it"):
         list_members(folder)
     (folder / "out.jpg").unlink()
-    (folder / "nowhere.jpg").symlink_to("missing.jpg")
-    with pytest.raises(SourceError, match="leads nowhere"):
-        list_members(folder)
-    (folder / "nowhere.jpg").unlink()
     (folder / "loop").symlink_to(folder)
-    with pytest.raises(SourceError, match="a folder may not be a symbolic link"):
-        list_members(folder)
-    (folder / "loop").unlink()
-    os.mkfifo(folder / "pipe.jpg")
-    with pytest.raises(SourceError, match="not a regular file"):
+    with pytest.raises(InputError, match="a folder may not be a symbolic link"):
         list_members(folder)
 
 
-def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"caf\xe9.jpg")).write_bytes(b"x")
-    with pytest.raises(SourceError, match="not UTF-8") as caught:
-        list_members(tmp_path)
-    str(caught.value).encode()
+def put_socket(path: Path) -> None:
+    # The path of a socket has at most 107 bytes.
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.parametrize("place", ["", "a", ".hidden", "__MACOSX"])
+@pytest.mark.parametrize(
+    ("name", "put", "told"),
+    [
+        ("pipe.jpg", os.mkfifo, "not a regular file but a FIFO"),
+        ("pipe", os.mkfifo, "not a regular file but a FIFO"),
+        (".pipe", os.mkfifo, "not a regular file but a FIFO"),
+        ("notes", put_socket, "not a regular file but a socket"),
+        ("zero", lambda path: path.symlink_to("/dev/zero"), "leaves the folder"),
+        ("notes.txt", lambda path: path.symlink_to("missing"), "a symbolic link that leads nowhere"),
+        ("self.jpg", lambda path: path.symlink_to(path.name), "a symbolic link that leads nowhere"),
+        (os.fsdecode(b"caf\xe9.txt"), Path.touch, "name is not UTF-8"),
+        (os.fsdecode(b"caf\xe9"), Path.mkdir, "name is not UTF-8"),
+        (".dvcignore", Path.touch, "DVC"),
+        (".dvc", Path.mkdir, "DVC"),
+    ],
+)
+def test_what_dvc_cannot_hash_is_refused(tmp_path: Path, place: str, name: str, put, told: str) -> None:
+    folder = write_folder(tmp_path / "pictures")
+    (folder / place / name).unlink(missing_ok=True)
+    put(folder / place / name)
+    with pytest.raises(InputError, match=rf"{told}.*; remove it from the folder of images") as caught:
+        list_members(folder)
+    shown = str(caught.value)
+    shown.encode()
+    assert "\n" not in shown and name.encode("unicode_escape", "replace").decode()[:3] in shown
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path / "pictures")
+    denied = folder / "notes.txt"
+    # By hand, since permissions do not bind an administrator.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != denied)
+    with pytest.raises(InputError, match=r"notes\.txt: cannot be read \(permission denied\); remove it"):
+        list_members(folder)
+    denied = folder / "a"
+    with pytest.raises(InputError, match=r"/a: a folder that cannot be read .*; remove it"):
+        list_members(folder)
+
+
+def test_names_in_errors_are_short_and_on_one_line(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "pictures")
+    (folder / ("x" * 200 + "\x1b\n.jpg")).touch()
+    with pytest.raises(InputError, match="control characters") as caught:
+        list_members(folder)
+    assert "\x1b" not in str(caught.value) and len(str(caught.value)) < len(str(folder)) + 220
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / "a\nb\x1b[31m")
+    with pytest.raises(InputError, match=r"a\\nb\\x1b\[31m: not a regular file") as caught:
+        list_members(tmp_path / "other")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fifo_in_place_of_an_archive_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "images.tar")
+    with pytest.raises(SourceError, match=r"images\.tar: neither a folder nor a file"):
+        list_members(tmp_path / "images.tar")
 
 
 def test_reading_what_is_not_there(tmp_path: Path) -> None:
