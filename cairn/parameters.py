@@ -198,7 +198,7 @@ def check_metric(metric: Any, where: str) -> None:
 
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
-    from cairn.encoders import load_encoder_module
+    from cairn.encoders import checked_parameters, learning_keys, load_encoder_module
     from cairn.rerank import RerankParameters
     from cairn.search import SearchParameters
 
@@ -210,14 +210,14 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         raise ParameterError(f"{where}.encoder: {error}") from None
     own = {key: value for key, value in entry.items() if key not in SYSTEM_KEYS}
     try:
-        settings = validate(module.Parameters, own, where)
+        settings = checked_parameters(encoder, module, own, where)
     except ParameterError as error:
         raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
     rerank = validate(RerankParameters, entry.get("rerank", {}), f"{where}.rerank")
     return {
         "encoder": encoder,
         "settings": settings,
-        "learning": {key: settings[key] for key in module.LEARNING_KEYS},
+        "learning": {key: settings[key] for key in learning_keys(module, settings)},
         "search": validate(SearchParameters, entry.get("search", {}), f"{where}.search"),
         "rerank": rerank,
     }

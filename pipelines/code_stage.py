@@ -94,12 +94,14 @@ def _features_digest(
         return ""
     from cairn.encoders import encoder_code
 
-    modules = encoder_code(parameters.systems[node.system]["encoder"]).features
-    if not modules:
+    code = encoder_code(parameters.systems[node.system]["encoder"])
+    # A user's encoder is one piece: any change of its files makes its features anew.
+    modules, files = (code.modules, code.files) if code.files else (code.features, ())
+    if not modules and not files:
         return ""
-    known = ("features", tuple(modules))
+    known = ("features", tuple(modules), tuple(files))
     if known not in described:
-        described[known] = graph.describe(modules, {})
+        described[known] = graph.describe(modules, {}, files)
     return described[known]["digest"]
 
 

@@ -9,7 +9,7 @@ from cairn.parameters import load_parameters
 from pipelines.bridge import environment, read_lock
 from pipelines.code_stage import code_records, code_version
 from pipelines.graph import Node, build_graph
-from pipelines.project import CODE, LOCK, PARAMETERS, find_root
+from pipelines.project import CODE, LOCK, PARAMETERS, enter_root
 from pipelines.sync import FINGERPRINT_TAG, external_key, lock_metadata, sync
 from pipelines.versions import data_version, fingerprint
 
@@ -144,4 +144,4 @@ def build_definitions(root: Path) -> dg.Definitions:
     )
 
 
-defs = build_definitions(find_root())
+defs = build_definitions(enter_root())
