@@ -11,7 +11,9 @@ from cairn.lineage.lock import Recorded, Stage, read_lock
 from cairn.results.names import printable
 from cairn.results.table import RESULTS_PATH, Result, read_json_object, read_results
 
+ARTIFACTS = "artifacts/"
 CODE_FOLDER = "artifacts/code/"
+CODE_STAGE = "code"
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,11 @@ class Graph:
             if not item.path.startswith(CODE_FOLDER)
         )
 
+    def unrecorded(self, stage: Stage) -> tuple[str, ...]:
+        """What `stage` used from `artifacts/` that no recorded stage makes: its entry is gone from the lock."""
+        used = [*(item.path for item in stage.inputs), *stage.parameters]
+        return tuple(path for path in used if path.startswith(ARTIFACTS) and not self.made_by(path))
+
     def code(self, stage: Stage) -> tuple[Code, ...]:
         """The code files that `stage` depends on, through its parameters or its inputs."""
         recorded = {file: values for file, values in stage.parameters.items() if file.startswith(CODE_FOLDER)}
@@ -102,7 +109,7 @@ class Graph:
         return tuple(self._code(file, values) for file, values in sorted(recorded.items()))
 
     def _code(self, file: str, recorded: Mapping[str, Any]) -> Code:
-        now = self._code_file(file)
+        now = self.code_file(file)
         digest = recorded.get("digest") or (now or {}).get("digest")
         parameters = recorded.get("parameters")
         return Code(
@@ -120,7 +127,8 @@ class Graph:
     def _code_files(self) -> dict[str, dict[str, Any] | None]:
         return {}
 
-    def _code_file(self, file: str) -> dict[str, Any] | None:
+    def code_file(self, file: str) -> dict[str, Any] | None:
+        """The code file `file` as it is on disk; None where it is missing or no JSON object."""
         if file not in self._code_files:
             self._code_files[file] = read_json_object(self.root / file)
         return self._code_files[file]

@@ -1,5 +1,6 @@
 """Reads `dvc.lock`: what every stage consumed and made, as DVC recorded it, without importing DVC."""
 
+import functools
 import posixpath
 import re
 from collections.abc import Mapping
@@ -66,9 +67,8 @@ def read_lock(root: Path) -> dict[str, Stage]:
 def _parse(path: Path) -> Any:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        document = yaml.load(path.read_bytes(), Loader=loader)  # noqa: S506 (both loaders are safe ones)
+        document = yaml.load(path.read_bytes(), Loader=_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -79,6 +79,29 @@ def _parse(path: Path) -> Any:
     if _values(document, {}, 0) > LARGEST_VALUES:
         raise LineageError(f"{path}: its aliases unfold to more than {LARGEST_VALUES:,} values")
     return document
+
+
+@functools.cache
+def _loader() -> Any:
+    """PyYAML's safe loader with the scalars of YAML 1.2, which DVC writes.
+
+    In YAML 1.1 `1e-05` would be a text, `off` a truth value and `1:30` the number 90: the recorded parameters
+    would not be those that ran.
+    """
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+    for tag, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("int", r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+        ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+        ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+        ("merge", r"<<", "<"),
+    ):
+        loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), list(first))
+    return loader
 
 
 def _values(node: Any, known: dict[int, int], depth: int) -> int:

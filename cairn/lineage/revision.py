@@ -11,11 +11,13 @@ SECONDS = 20
 class Revision:
     """`commit`: the newest commit in which `dvc.lock` is what it is now, None where there is none.
 
-    `notes` say, one line each, what keeps the numbers from being those of a commit.
+    `notes` say, one line each, what keeps the numbers from being those of a commit. `shallow`: git has only the
+    newest part of the history, so that an older commit may already hold this `dvc.lock`.
     """
 
     commit: str | None
     notes: tuple[str, ...]
+    shallow: bool = False
 
 
 def read_revision(root: Path) -> Revision:
@@ -33,8 +35,9 @@ def read_revision(root: Path) -> Revision:
         )
     notes: list[str] = []
     try:
-        status = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".") or ""
+        status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", ".") or ""
         changed = [line[3:] for line in status.splitlines()]
+        shallow = (_git(root, "rev-parse", "--is-shallow-repository") or "").strip() == "true"
         newest = (_git(root, "log", "-1", "--format=%H", "--", "dvc.lock") or "").strip()
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return Revision(None, ("git did not answer: no commit can be named for these numbers",))
@@ -47,11 +50,16 @@ def read_revision(root: Path) -> Revision:
         notes.append(
             f"dvc.lock differs from the newest commit of it ({newest[:10]}): these numbers are not committed"
         )
-    others = [path for path in changed if path.rsplit("/", 1)[-1].strip('"') != "dvc.lock"]
+    untracked = {line[3:] for line in status.splitlines() if line.startswith("??")}
+    others = [
+        f"{path} (untracked)" if path in untracked else path
+        for path in changed
+        if path.rsplit("/", 1)[-1].strip('"') != "dvc.lock"
+    ]
     if others:
         shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
         notes.append(f"the git tree is dirty: {shown}")
-    return Revision(newest if newest and not lock_changed else None, tuple(notes))
+    return Revision(newest if newest and not lock_changed else None, tuple(notes), shallow)
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cairn.errors import LineageError
 from cairn.lineage.graph import Code, Graph
 from cairn.lineage.hashing import Content, recorded_files
+from cairn.lineage.lock import Stage
 from cairn.results.table import RESULTS_PATH, Result
 
 
@@ -15,7 +16,8 @@ class Finding:
     """One thing that is not what it was.
 
     `kind`: `changed`, `missing`, `unexpected` (a file that was not there), `unreadable`, `outdated` (a stage
-    consumed another version of its input than is recorded now), `unrecorded`, `image`, `source`.
+    consumed another version of its input than is recorded now), `unrecorded` (no stage in `dvc.lock` makes
+    it), `command` and `parameters` (what `dvc.lock` records is not what the stage runs), `image`, `source`.
     `artifact`: the output or source; `file`: the exact file in it, None where it cannot be told.
     `expected`, `found`: digests. `numbers`: the names of exactly the numbers downstream of it.
     """
@@ -36,8 +38,10 @@ class Scope:
         self.graph = graph
         self.root = graph.root
         self.numbers = numbers
+        self.chosen = chosen
         self.content: Mapping[str, Content] = {}
         self.unrecorded: list[Finding] = []
+        self.benchmarks: dict[str, list[str]] = {}
         self.home: dict[str, list[Result]] = {}
         selected = {result.name for result in chosen}
         starts = set()
@@ -54,6 +58,7 @@ class Scope:
             self.home.setdefault(artifact, []).append(result)
             if result.name in selected:
                 starts.add(artifact)
+                self.benchmarks.setdefault(result.name.benchmark, []).append(str(result.name))
         self.table = tuple(graph.made_by(RESULTS_PATH))
         # The table is made from every run's scores, but the other runs are not under these numbers.
         self.outputs = [*graph.order(starts), *self.table]
@@ -69,9 +74,27 @@ class Scope:
         return dict(sorted(found.items()))
 
     @functools.cached_property
+    def stages(self) -> Sequence[Stage]:
+        """The stages that made the outputs in this scope, each once."""
+        return list(
+            {stage.name: stage for stage in map(self.graph.producer.get, self.outputs) if stage}.values()
+        )
+
+    @functools.cached_property
+    def users_of_code(self) -> Sequence[str]:
+        """Every output in this scope that has a code file."""
+        return [output for output, codes in self._codes_of.items() if codes]
+
+    @functools.cached_property
     def codes(self) -> Mapping[str, Code]:
         """Every code file in this scope, by path."""
         return {code.path: code for codes in self._codes_of.values() for code in codes}
+
+    @functools.cached_property
+    def code_of_others(self) -> set[str]:
+        """The code files of stages outside this scope."""
+        named = {code.path for stage in self.graph.stages.values() for code in self.graph.code(stage)}
+        return named - set(self.codes)
 
     @functools.cached_property
     def users(self) -> Mapping[str, Sequence[str]]:
@@ -97,8 +120,12 @@ class Scope:
     def intact(self, output: str) -> bool:
         """Whether an output is what `dvc.lock` recorded."""
         content = self.content.get(output)
+        recorded = self.graph.outputs[output].md5
         return (
-            content is not None and content.md5 == self.graph.outputs[output].md5 and not content.unreadable
+            content is not None
+            and recorded is not None
+            and content.md5 == recorded
+            and not content.unreadable
         )
 
     def listing(self, output: str) -> Mapping[str, str] | None:

@@ -102,6 +102,7 @@ def _number(trace: Trace, full: bool) -> "Text":
     commit = trace.revision.commit
     if commit is not None:
         text.append(f"\ndvc.lock of commit {commit if full else commit[:HASH_SHOWN]}", "dim")
+        text.append(" (the clone is shallow)" if trace.revision.shallow else "", "dim")
     return text
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cairn.lineage.graph import Graph
+from cairn.lineage.graph import ARTIFACTS, Graph
 from cairn.lineage.lock import Recorded, Stage
 from cairn.results.table import read_json_object
 
@@ -79,6 +79,9 @@ def local_file(root: Path, artifact: str, source: Source) -> Path | None:
 
 
 def _external(recorded: Recorded) -> Source:
+    problem = None if recorded.md5 else "dvc.lock records no checksum for it"
+    if recorded.path.startswith(ARTIFACTS):
+        problem = "dvc.lock records no stage that made it"
     return Source(
         name=recorded.path.rsplit("/", 1)[-1],
         location=recorded.path,
@@ -86,7 +89,7 @@ def _external(recorded: Recorded) -> Source:
         recorded_in="dvc.lock",
         size=recorded.size,
         files=recorded.files,
-        problem=None if recorded.md5 else "dvc.lock records no checksum for it",
+        problem=problem,
     )
 
 

@@ -136,6 +136,11 @@ def trace_result(graph: Graph, result: Result, revision: Revision) -> Trace:
     facts = benchmark_facts(graph.root, result.name.benchmark)
     table = graph.made_by(RESULTS_PATH)
     notes = [*revision.notes, *_strings(facts.get("notes"))]
+    if revision.shallow:
+        notes.append(
+            "the git clone is shallow: an older commit than the one named may hold this dvc.lock "
+            "(`git fetch --unshallow`)"
+        )
     recorded = graph.outputs[start].md5
     if result.source_artifact == start and recorded != result.source_md5:
         notes.append(

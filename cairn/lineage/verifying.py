@@ -15,8 +15,9 @@ from cairn.lineage.checks import (
     code_notes,
     package_notes,
 )
-from cairn.lineage.graph import load_graph, load_numbers
+from cairn.lineage.graph import CODE_FOLDER, load_graph, load_numbers
 from cairn.lineage.hashing import hash_paths
+from cairn.lineage.lock_checks import check_commands, check_parameters, check_recorded
 from cairn.lineage.revision import read_revision
 from cairn.lineage.scope import Finding, Scope
 from cairn.results.names import resolve
@@ -80,11 +81,22 @@ def verify(
     chosen = [result for result in numbers if result.name in wanted]
     scope = Scope(graph, numbers, chosen)
 
-    scope.content = hash_paths(graph.root, [*scope.outputs, *scope.readers, *scope.codes], threads)
+    code = [CODE_FOLDER.rstrip("/")] if scope.codes else []
+    scope.content = hash_paths(graph.root, [*scope.outputs, *scope.readers, *scope.codes, *code], threads)
 
     findings: list[Finding] = list(scope.unrecorded)
     notes = list(read_revision(graph.root).notes)
-    for check in (check_outputs, check_table, check_chain, check_sources, check_images, check_code):
+    for check in (
+        check_recorded,
+        check_commands,
+        check_parameters,
+        check_outputs,
+        check_table,
+        check_chain,
+        check_sources,
+        check_images,
+        check_code,
+    ):
         found, said = check(scope)
         findings += found
         notes += said

@@ -1,7 +1,11 @@
 """`dvc.lock` is read as a file from outside."""
 
+import io
+
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cairn.errors import LineageError
 from cairn.lineage.graph import load_graph
@@ -123,3 +127,25 @@ def test_a_circle_and_two_makers_of_one_output_are_refused(tmp_path):
     twice = {"stages": {"a": entry("x", "z"), "b": entry("x", "z")}}
     with pytest.raises(LineageError, match="both make"):
         load_graph(locked(tmp_path, yaml.safe_dump(twice)))
+
+
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text("aeyno0123:.-+_~<=fx", max_size=6)
+)
+NAMES = st.text("abyn", min_size=1, max_size=3)
+
+
+@given(st.dictionaries(NAMES, PLAIN | st.lists(PLAIN, max_size=3), max_size=4))
+def test_parameters_come_back_as_dvc_wrote_them(tmp_path_factory, values):
+    """DVC writes YAML 1.2: `1e-05` is a number there, `off` and `1:30` are texts."""
+    from ruamel.yaml import YAML
+
+    file = "artifacts/code/a/b.json"
+    text = io.StringIO()
+    YAML().dump({"stages": {"s@toy": {"cmd": "x", "params": {file: {"parameters": values}}}}}, text)
+    folder = locked(tmp_path_factory.getbasetemp(), text.getvalue())
+    assert read_lock(folder)["s@toy"].parameters[file]["parameters"] == values

@@ -194,3 +194,33 @@ def test_neither_engine_is_imported(built):
         "assert not loaded & {'dvc', 'dagster', 'torch', 'faiss', 'pandas'}, loaded"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_shallow_clone_says_so_beside_the_commit(project, tmp_path):
+    def git(*arguments):
+        subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+    git("init", "-q", str(project))
+    (project / ".gitignore").write_text(".dvc/\n")
+    who = ["-C", str(project), "-c", "user.email=nobody@example.org", "-c", "user.name=Nobody"]
+    git("-C", str(project), "add", "-A")
+    git(*who, "commit", "-qm", "All")
+    git(*who, "commit", "-qm", "Later", "--allow-empty")
+    whole = trace(project, HARD)
+    assert whole.revision.commit and not any("shallow" in note for note in whole.notes)
+    git("clone", "-q", "--depth", "1", f"file://{project}", str(tmp_path / "clone"))
+    found = trace(tmp_path / "clone", HARD)
+    assert found.revision.shallow and found.revision.commit != whole.revision.commit
+    assert any("clone is shallow" in note and "--unshallow" in note for note in found.notes)
+    assert f"commit {found.revision.commit[:12]} (the clone is shallow)" in printed(found)
+
+
+def test_what_the_lock_no_longer_makes_is_unpinned(project):
+    lock = yaml.safe_load((project / "dvc.lock").read_text())
+    del lock["stages"]["manifest@toytown"]
+    (project / "dvc.lock").write_text(yaml.safe_dump(lock))
+    (source,) = trace(project, HARD).unverified
+    assert (source.location, source.problem) == (
+        "artifacts/toytown/manifest",
+        "dvc.lock records no stage that made it",
+    )

@@ -323,6 +323,10 @@ def test_git_state_is_a_note(project):
     git("commit", "-qm", "All")
     assert verify(project).notes == ()
     assert verify(project).passed(strict=True)
+    (project / "new.py").write_text("x = 1\n")
+    assert verify(project).notes == ("the git tree is dirty: new.py (untracked)",)
+    assert verify(project).passed() and not verify(project).passed(strict=True)
+    (project / "new.py").unlink()
     (project / "params.yaml").write_text("runs: {a: b}\n")
     assert any("dirty: params.yaml" in note for note in verify(project).notes)
     relock(project, lambda stages: None)
@@ -347,3 +351,115 @@ def test_printed_findings_say_file_hashes_and_numbers(project):
     record = verification.as_dict()
     assert json.loads(json.dumps(record)) == record
     assert record["passed"] is False
+
+
+RANKING = "ranking@toytown-rootsift-vlad"
+EVERY = (TOY, TINY, PLACES)
+
+
+@pytest.mark.parametrize(
+    ("stage", "artifact", "tainted"),
+    [
+        ("sources-toytown@toytown", "artifacts/toytown/sources", EVERY),
+        ("sources-folder@places", "artifacts/places/sources", [PLACES]),
+        ("manifest@places", "artifacts/places/manifest", [PLACES]),
+        ("training@toytown", "artifacts/toytown/training", [TOY, TINY]),
+        (RANKING, "artifacts/toytown/rootsift-vlad/ranking", [TOY]),
+        ("results", "artifacts/results/results.parquet", EVERY),
+        ("code", "artifacts/code", EVERY),
+    ],
+)
+def test_a_stage_deleted_from_the_lock_is_a_finding(project, stage, artifact, tainted):
+    relock(project, lambda stages: stages.pop(stage))
+    verification = verify(project)
+    (finding,) = verification.findings
+    assert (finding.kind, finding.artifact) == ("unrecorded", artifact)
+    assert "git checkout dvc.lock" in finding.message
+    assert set(finding.numbers) == numbers_of(*tainted)
+
+
+def test_images_are_still_checked_where_the_manifests_stage_is_gone(project):
+    relock(project, lambda stages: stages.pop("manifest@places"))
+    flip(project.parent / "brought/images/place2.png", -3)
+    images = [finding for finding in verify(project).findings if finding.kind == "image"]
+    assert [finding.file for finding in images] == ["../brought/images/place2.png"]
+    assert set(images[0].numbers) == numbers_of(PLACES)
+
+
+def test_a_manifest_that_no_stage_uses_any_more_is_a_finding(project):
+    def change(stages):
+        del stages["manifest@places"]
+        for stage in stages.values():
+            stage["deps"] = [d for d in stage.get("deps", []) if d["path"] != "artifacts/places/manifest"]
+
+    relock(project, change)
+    (finding,) = verify(project).findings
+    assert (finding.kind, finding.artifact) == ("unrecorded", "artifacts/places/manifest")
+    assert "images cannot be compared" in finding.message
+
+
+def test_edited_parameters_of_the_same_code_are_a_finding(project):
+    file = "artifacts/code/reranking/toytown-rootsift-vlad.json"
+
+    def change(stages):
+        stages["reranking@toytown-rootsift-vlad"]["params"][file]["parameters"] = {"k": 50}
+
+    relock(project, change)
+    (finding,) = verify(project).findings
+    assert (finding.kind, finding.file) == ("parameters", file)
+    assert "k is '50' in dvc.lock and '100' in" in finding.message
+    assert set(finding.numbers) == numbers_of(TOY)
+
+    def other_code(stages):
+        stages["reranking@toytown-rootsift-vlad"]["params"][file]["digest"] = "e" * 64
+
+    relock(project, other_code)
+    assert verify(project).findings == ()
+    assert any("changed since" in note for note in verify(project).notes)
+
+
+@pytest.mark.parametrize("lacking", ["digest", "parameters", "params"])
+def test_parameters_and_digests_taken_out_are_a_finding(project, lacking):
+    def change(stages):
+        stage = stages["reranking@toytown-rootsift-vlad"]
+        if lacking == "params":
+            del stage["params"]
+        else:
+            del next(iter(stage["params"].values()))[lacking]
+
+    relock(project, change)
+    (finding,) = verify(project).findings
+    assert finding.kind == "parameters"
+    assert set(finding.numbers) == numbers_of(TOY)
+
+
+@pytest.mark.parametrize(("stage", "tainted"), [(RANKING, [TOY]), ("code", EVERY), ("results", EVERY)])
+def test_a_changed_command_is_a_finding(project, stage, tainted):
+    relock(project, lambda stages: stages[stage].update(cmd="python forge.py"))
+    (finding,) = verify(project).findings
+    assert finding.kind == "command"
+    assert "python forge.py" in finding.message and "python -m pipelines" in finding.message
+    assert set(finding.numbers) == numbers_of(*tainted)
+
+
+def test_the_code_folder_is_checked_without_its_listing(project):
+    relock(project, lambda stages: stages["code"]["outs"][0].update(md5="0" * 32 + ".dir"))
+    (finding,) = verify(project).findings
+    assert (finding.kind, finding.artifact, finding.file) == ("changed", "artifacts/code", None)
+    assert set(finding.numbers) == numbers_of(*EVERY)
+
+
+def test_only_the_code_of_chosen_numbers_and_stray_files_count(project):
+    flip(project / "artifacts/code/ranking/toytown-rootsift-vlad.json", 5)
+    assert verify(project, ["toytown/tiny/hard"]).findings == ()
+    (project / "artifacts/code/stray.json").write_text("{}")
+    kinds = {finding.kind: finding.numbers for finding in verify(project, ["toytown/tiny/hard"]).findings}
+    assert kinds == {"unexpected": ()}
+
+
+def test_an_output_without_a_hash_is_not_intact(project):
+    shutil.rmtree(project / "artifacts/places/ground_truth")
+    relock(project, lambda stages: stages["ground_truth@places"]["outs"][0].pop("md5"))
+    assert [f.kind for f in verify(project).findings if f.artifact == "artifacts/places/ground_truth"] == [
+        "missing"
+    ]
