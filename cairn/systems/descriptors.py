@@ -17,8 +17,18 @@ from cairn.images.manifest import ImageSource, Manifest
 from cairn.progress import say
 from cairn.store.descriptors import QUERIES_FILE, DescriptorStore, open_queries, open_shards, write_shard
 from cairn.store.shards import assign_shards, shard_name
-from cairn.systems.extraction import Work, described, device, gallery_views, prepared, query_views
+from cairn.systems.disk import tells_full_disk
+from cairn.systems.extraction import (
+    Work,
+    described,
+    described_batch,
+    device,
+    gallery_views,
+    prepared,
+    query_views,
+)
 from cairn.systems.features import View
+from cairn.systems.guards import encoder_key
 from cairn.systems.vocabulary import learned_digest, read_learned
 
 DTYPE = "float16"
@@ -27,6 +37,7 @@ BATCH = 32
 """Views that an encoder which wants batches gets at once; a batch never spans shards."""
 
 
+@tells_full_disk
 def extract_descriptors(
     manifest: Manifest,
     truth: GroundTruth,
@@ -48,14 +59,14 @@ def extract_descriptors(
     finished shards and features are taken. An image without any feature gets a zero descriptor, which is as
     similar (0) to every query; `descriptors.json` lists them. InputError for a query that is a text.
     """
-    encoder = load_encoder(encoder_name, parameters)
+    encoder = load_encoder(encoder_name, parameters, root)
     learned = read_learned(vocabulary)
     if encoder.learns and not learned:
         raise InputError(
             f"{encoder_name} needs what it learns from training images, but {vocabulary} is empty"
         )
-    work = Work(ImageSource(manifest, root), encoder, cache, features_code, learned)
-    key = encoder.key()
+    work = Work(ImageSource(manifest, root), encoder, cache, features_code, learned, encoder_name)
+    key = encoder_key(encoder, encoder_name)
     about = {
         "encoder": encoder_name,
         "parameters": json.dumps(key, sort_keys=True),
@@ -100,7 +111,7 @@ def extract_descriptors(
         write_shard(path, [view.name for view in views], array, about, id_column=id_column)
         if cache is not None:
             cache.put(entry, path.read_bytes())
-    _write_facts(output, encoder_name)
+    _write_facts(output, encoder_name, root)
     if cache is not None:
         cache.prune()
 
@@ -114,8 +125,8 @@ def _rows(shards: Sequence[Sequence[View]], work: Work) -> Iterator[np.ndarray]:
     stream = prepared(views, work, "Describing images")
     for shard in shards:
         for start in range(0, len(shard), BATCH):
-            batch = list(itertools.islice(stream, min(BATCH, len(shard) - start)))
-            yield from work.encoder.describe(batch, work.learned)
+            batch = shard[start : start + BATCH]
+            yield from described_batch(list(itertools.islice(stream, len(batch))), batch, work)
 
 
 def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -> np.ndarray:
@@ -130,7 +141,7 @@ def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -
         return np.array(rows).astype(DTYPE)
 
 
-def _write_facts(output: Path, encoder_name: str) -> None:
+def _write_facts(output: Path, encoder_name: str, root: Path) -> None:
     gallery, queries = open_shards(output), open_queries(output)
     empty = {
         "images": _without_features(gallery),
@@ -143,7 +154,7 @@ def _write_facts(output: Path, encoder_name: str) -> None:
         output / FACTS_FILE,
         {
             "encoder": encoder_name,
-            "facts": encoder_facts(encoder_name),
+            "facts": encoder_facts(encoder_name, root),
             "dim": gallery.dim,
             "dtype": DTYPE,
             "images": len(gallery),

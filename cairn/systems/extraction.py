@@ -12,12 +12,14 @@ import numpy as np
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
 from cairn.encoders.protocol import Encoder, Learned
-from cairn.errors import InputError
+from cairn.errors import CairnError, InputError
 from cairn.images.manifest import ImageSource, Manifest
+from cairn.images.names import shown
 from cairn.parallel import map_processes, workers
 from cairn.progress import track
 from cairn.store.local import LocalFeatures
 from cairn.systems.features import View, local_features, pixels
+from cairn.systems.guards import checked_descriptors, encoder_errors
 
 FEW = 128
 """Spawned processes cost about a second: so few views are done sooner in this one."""
@@ -25,13 +27,22 @@ FEW = 128
 
 @dataclass(frozen=True)
 class Work:
-    """What workers need. `features_code` is the digest of the code that turns pixels into local features."""
+    """What workers need. `features_code` is the digest of the code that turns pixels into local features.
+
+    Without such a digest local features are not cached: nothing would tell old ones from new ones.
+    """
 
     source: ImageSource
     encoder: Encoder
     cache: Cache | None
     features_code: str
     learned: Learned = field(default_factory=dict)
+    encoder_name: str = ""
+
+    @property
+    def features_cache(self) -> Cache | None:
+        """Where local features are kept, None where they are not."""
+        return self.cache if self.features_code and self.encoder.features is not None else None
 
 
 def gallery_views(manifest: Manifest, rows: Sequence[int] | np.ndarray) -> list[View]:
@@ -72,6 +83,12 @@ def described(views: Sequence[View], work: Work, description: str) -> Iterator[n
     return track(_map(_describe, views, work), description, total=len(views), unit="images")
 
 
+def described_batch(batch: Sequence[Any], views: Sequence[View], work: Work) -> np.ndarray:
+    """The descriptors of prepared views, floating point [views, dim]. CairnError, naming encoder and view."""
+    names = [view.name for view in views]
+    return checked_descriptors(work.encoder, work.encoder_name, list(batch), names, work.learned)
+
+
 def device() -> str:
     """The kind of device that results were computed on."""
     return f"cpu {platform.machine()}"
@@ -79,12 +96,14 @@ def device() -> str:
 
 def features_key(view: View, work: Work) -> str:
     """The cache key of a view's local features."""
-    assert work.encoder.features is not None
+    assert work.encoder.features is not None and work.features_code
+    with encoder_errors(work.encoder_name, "features.key"):
+        extractor = work.encoder.features.key()
     return entry_key(
         kind="features",
         image=work.source.manifest.sha256[view.row],
         box=view.box,
-        extractor=work.encoder.features.key(),
+        extractor=extractor,
         code=work.features_code,
         device=device(),
     )
@@ -161,26 +180,39 @@ def _call(task: tuple[Any, View]) -> Any:
 
 
 def _describe(view: View, work: Work) -> np.ndarray:
-    return work.encoder.describe([_prepared(view, work)], work.learned)[0]
+    return described_batch([_prepared(view, work)], [view], work)[0]
 
 
 def _cached(view: View, work: Work) -> bool:
-    return (
-        work.encoder.features is not None
-        and work.cache is not None
-        and work.cache.has(features_key(view, work))
-    )
+    cache = work.features_cache
+    return cache is not None and cache.has(features_key(view, work))
 
 
 def _prepared(view: View, work: Work) -> Any:
-    encoder = work.encoder
+    encoder, cache = work.encoder, work.features_cache
     if encoder.features is None:
-        return encoder.prepare(pixels(work.source, view, encoder.colour))
-    if work.cache is None:
-        return local_features(work.source, view, encoder.features)
+        image = pixels(work.source, view, encoder.colour)
+        with encoder_errors(work.encoder_name, f"prepare of image {shown(view.name)}"):
+            return encoder.prepare(image)
+    if cache is None:
+        return _features(view, work)
     key = features_key(view, work)
-    if (data := work.cache.get(key)) is not None:
+    if (data := cache.get(key)) is not None:
         return unpack(data)
-    features = local_features(work.source, view, encoder.features)
-    work.cache.put(key, pack(features))
+    features = _features(view, work)
+    with encoder_errors(work.encoder_name, f"local features of image {shown(view.name)}"):
+        data = pack(features)
+    cache.put(key, data)
     return features
+
+
+def _features(view: View, work: Work) -> LocalFeatures:
+    assert work.encoder.features is not None
+    with encoder_errors(work.encoder_name, f"local features of image {shown(view.name)}"):
+        found = local_features(work.source, view, work.encoder.features)
+    if not isinstance(found, LocalFeatures):
+        raise CairnError(
+            f"encoder {work.encoder_name}: local features of image {shown(view.name)} are a "
+            f"{type(found).__name__}; a cairn.store.local.LocalFeatures is expected"
+        )
+    return found

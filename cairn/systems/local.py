@@ -15,12 +15,14 @@ from cairn.images.manifest import ImageSource, Manifest
 from cairn.rerank import IMAGES_FILE, QUERIES_FILE, RerankParameters, load_reranker
 from cairn.rerank.rankings import read_ranking
 from cairn.store.local import LocalFeatures, write_local
+from cairn.systems.disk import tells_full_disk
 from cairn.systems.extraction import Work, device, gallery_views, prepared, query_views
 from cairn.validation import validated
 
 FACTS_FILE = "local.json"
 
 
+@tells_full_disk
 def extract_local(
     ranking: Path,
     manifest: Manifest,
@@ -45,7 +47,7 @@ def extract_local(
     if reranker is None:
         write_json(output / FACTS_FILE, {"method": checked.method, "images": 0, "queries": 0})
         return
-    encoder = load_encoder(encoder_name, parameters)
+    encoder = load_encoder(encoder_name, parameters, root)
     extractor = encoder.features
     if extractor is None:
         raise ParameterError(
@@ -56,7 +58,7 @@ def extract_local(
     shortlisted = [query.image_row[query.rank < checked.shortlist] for query in ranked]
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *shortlisted]))
     most = min(extractor.limit, reranker.local_features(checked))
-    work = Work(ImageSource(manifest, root), encoder, cache, features_code)
+    work = Work(ImageSource(manifest, root), encoder, cache, features_code, encoder_name=encoder_name)
     about = {"encoder": encoder_name, "unit": "pixels of the reduced image", "device": device()}
     views = {
         QUERIES_FILE: query_views(manifest, truth, encoder_name),

@@ -14,6 +14,7 @@ from cairn.search import SearchParameters
 from cairn.search.exact import Found, exact_search
 from cairn.store.descriptors import open_queries, open_shards
 from cairn.store.tables import write_table
+from cairn.systems.disk import tells_full_disk
 from cairn.validation import validated
 
 RANKING_FILE = "ranking.parquet"
@@ -22,6 +23,7 @@ FACTS_FILE = "ranking.json"
 STAGE = "global"
 
 
+@tells_full_disk
 def search(
     descriptors: Path,
     manifest: Manifest,

@@ -10,12 +10,14 @@ from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.rerank import RerankParameters, load_reranker
 from cairn.rerank.rankings import read_ranking, write_reranked
+from cairn.systems.disk import tells_full_disk
 from cairn.validation import validated
 
 RERANKED_FILE = "reranked.parquet"
 FACTS_FILE = "reranking.json"
 
 
+@tells_full_disk
 def rerank(
     ranking: Path,
     local: Path,

@@ -10,7 +10,7 @@ from cairn.benchmarks.structure import GroundTruth
 from cairn.encoders import load_encoder
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.store.descriptors import open_queries, open_shards
-from cairn.systems.extraction import Work, described, gallery_views, prepared, query_views
+from cairn.systems.extraction import Work, described, described_batch, gallery_views, prepared, query_views
 from cairn.systems.vocabulary import read_learned
 
 
@@ -32,8 +32,8 @@ def sample_descriptors(
     float16) and `different` (their names, in order). A batch of one image may differ in the last bit from the
     batches of the extraction where an encoder runs on batches: that is what a tolerance is for.
     """
-    encoder = load_encoder(encoder_name, parameters)
-    work = Work(ImageSource(manifest, root), encoder, None, "", read_learned(vocabulary))
+    encoder = load_encoder(encoder_name, parameters, root)
+    work = Work(ImageSource(manifest, root), encoder, None, "", read_learned(vocabulary), encoder_name)
     gallery = [(view, False) for view in gallery_views(manifest, manifest.rows(gallery=True))]
     everything = gallery + [(view, True) for view in query_views(manifest, truth, encoder_name)]
     generator = np.random.default_rng(seed)
@@ -43,7 +43,9 @@ def sample_descriptors(
         fresh = np.stack(list(described(views, work, "Describing a sample")))
     else:
         stream = prepared(views, work, "Describing a sample")
-        fresh = np.concatenate([encoder.describe([one], work.learned) for one in stream])
+        fresh = np.concatenate(
+            [described_batch([one], [view], work) for one, view in zip(stream, views, strict=True)]
+        )
     stores = {False: open_shards(stored), True: open_queries(stored)}
     different, largest = [], 0.0
     for row, number in zip(fresh, chosen, strict=True):

@@ -11,6 +11,7 @@ from cairn.benchmarks.structure import GroundTruth
 from cairn.errors import InputError
 from cairn.files import write_json
 from cairn.store.descriptors import DescriptorStore, open_queries, open_shards
+from cairn.systems.disk import tells_full_disk
 
 FACTS_FILE = "tail.json"
 POSITIVES = ("positive", "easy", "hard")
@@ -31,6 +32,7 @@ class TailParameters(BaseModel):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
+@tells_full_disk
 def estimate_run(
     descriptors: Path, truth: GroundTruth, parameters: Mapping[str, Any] | None, output: Path
 ) -> None:

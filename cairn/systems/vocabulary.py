@@ -13,12 +13,15 @@ from cairn.errors import ArtifactError, InputError
 from cairn.files import atomic, file_digest, write_json
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.store.tables import first_line
+from cairn.systems.disk import tells_full_disk
 from cairn.systems.extraction import Work, gallery_views, one_thread, prepared
+from cairn.systems.guards import checked_learned, encoder_errors
 
 ARRAYS_FILE = "vocabulary.npz"
 FACTS_FILE = "vocabulary.json"
 
 
+@tells_full_disk
 def learn_vocabulary(
     training: Manifest,
     root: Path,
@@ -35,7 +38,7 @@ def learn_vocabulary(
     paths are relative to; `parameters` are the encoder's, at least those of its LEARNING_KEYS. An encoder that
     learns nothing gets a `vocabulary.json` that says so. InputError where there is no training image.
     """
-    encoder = load_encoder(encoder_name, parameters)
+    encoder = load_encoder(encoder_name, parameters, root)
     if not encoder.learns:
         write_json(
             output / FACTS_FILE,
@@ -45,9 +48,10 @@ def learn_vocabulary(
     views = gallery_views(training, training.rows(train=True))
     if not views:
         raise InputError(f"{encoder_name} learns from training images, but the training manifest has none")
-    work = Work(ImageSource(training, root), encoder, cache, features_code)
-    with one_thread():
-        learned = encoder.learn(lambda: prepared(views, work, "Features of training images"), len(views))
+    work = Work(ImageSource(training, root), encoder, cache, features_code, encoder_name=encoder_name)
+    with one_thread(), encoder_errors(encoder_name, "learn"):
+        found = encoder.learn(lambda: prepared(views, work, "Features of training images"), len(views))
+    learned = checked_learned(encoder_name, found)
     with atomic(output / ARRAYS_FILE) as temporary, temporary.open("wb") as stream:
         np.savez(stream, allow_pickle=False, **{name: learned[name] for name in sorted(learned)})
     write_json(
