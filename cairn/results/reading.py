@@ -47,12 +47,16 @@ def _file_system(root: Path) -> Any:
         protocol = PROTOCOL
         cachable = False
 
-        def open(self, path: str, mode: str = "rb", **_: Any) -> io.BufferedIOBase:
+        def open(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, path: str, mode: str = "rb", **_: Any
+        ) -> io.BufferedIOBase:
             if mode != "rb":
                 raise PermissionError(f"{_shown(path)}: {ONLY_READ}")
             return _local(root, path).open("rb")
 
-        def glob(self, path: str, **_: Any) -> list[str]:
+        def glob(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, path: str, **_: Any
+        ) -> list[str]:
             found = sorted(file.relative_to(root).as_posix() for file in root.glob(_inside(path)))
             return [f"{PLACE}/{file}" for file in found]
 
