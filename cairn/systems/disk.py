@@ -4,6 +4,8 @@ import contextlib
 import errno
 import functools
 import inspect
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec
@@ -20,6 +22,12 @@ def no_space(error: BaseException) -> bool:
     return isinstance(error, OSError | RuntimeError) and any(
         text in str(error) for text in ("No space left on device", "Disk quota exceeded")
     )
+
+
+def check_room(folder: Path, size: int) -> None:
+    """OSError, as from a full disk, where fewer than `size` bytes are free for `folder`."""
+    if shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 @contextlib.contextmanager

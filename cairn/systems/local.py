@@ -1,6 +1,6 @@
 """The step `local`: local features of the queries and of the images that a second stage will look at."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ from cairn.images.manifest import ImageSource, Manifest
 from cairn.rerank import IMAGES_FILE, QUERIES_FILE, RerankParameters, load_reranker
 from cairn.rerank.rankings import read_ranking
 from cairn.store.local import LocalFeatures, write_local
-from cairn.systems.disk import tells_full_disk
+from cairn.systems.disk import check_room, tells_full_disk
 from cairn.systems.extraction import Work, device, gallery_views, prepared, query_views
 from cairn.validation import validated
 
 FACTS_FILE = "local.json"
+BATCH = 256
+CACHES = 16 << 20
+"""Images, and bytes beside them, that may be in memory and not yet in the file (`cairn.store.local`)."""
 
 
 @tells_full_disk
@@ -60,16 +63,19 @@ def extract_local(
     most = min(extractor.limit, reranker.local_features(checked))
     work = Work(ImageSource(manifest, root), encoder, cache, features_code, encoder_name=encoder_name)
     about = {"encoder": encoder_name, "unit": "pixels of the reduced image", "device": device()}
+    # What the store holds back before it is in the file: a batch, and HDF5's own caches.
+    room = BATCH * most * (4 * extractor.dim + 16) + CACHES
     views = {
         QUERIES_FILE: query_views(manifest, truth, encoder_name),
         IMAGES_FILE: gallery_views(manifest, rows),
     }
     for name, wanted in views.items():
         found = prepared(wanted, work, f"Local features of {name.removesuffix('.hdf5')}")
+        check_room(output, room)
         write_local(
             output / name,
             [view.name for view in wanted],
-            (_strongest(features, most) for features in found),
+            _while_room((_strongest(features, most) for features in found), output, room),
             dim=extractor.dim,
             keypoints=most,
             dtype=extractor.dtype,
@@ -81,6 +87,14 @@ def extract_local(
     )
     if cache is not None:
         cache.prune()
+
+
+def _while_room(features: Iterator[LocalFeatures], output: Path, room: int) -> Iterator[LocalFeatures]:
+    # HDF5 does not survive a full disk: what it cannot flush when it closes ends the process (a segmentation
+    # fault in 1.14). So it is stopped while there is room for what it still holds.
+    for found in features:
+        check_room(output, room)
+        yield found
 
 
 def _strongest(features: LocalFeatures, most: int) -> LocalFeatures:

@@ -3,6 +3,7 @@
 import errno
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -218,6 +219,39 @@ def test_a_full_disk_is_told_by_each_step(project: Path, town: Town, monkeypatch
                 cache=None,
                 features_code="",
             )
+
+
+def test_local_features_stop_before_the_disk_is_full(
+    project: Path, town: Town, monkeypatch: pytest.MonkeyPatch
+):
+    (project / "own_features.py").write_text(OWN_FEATURES.replace("VALUE", "1.0"))
+    encoder = "python:own_features:create"
+    stored = describe(town, project / "out", encoder)
+    ranking, local = project / "ranking", project / "local"
+    for folder in (ranking, local):
+        folder.mkdir()
+    search(stored, town.manifest, town.truth, {"top": 20}, ranking)
+    left = [10**9] * 3
+
+    def usage(folder):
+        assert Path(folder) == local
+        return shutil._ntuple_diskusage(10**12, 0, left.pop() if left else 10_000)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(CairnError, match=r"no space left on the disk while writing .*local"):
+        extract_local(
+            ranking,
+            town.manifest,
+            town.truth,
+            town.root,
+            encoder,
+            {},
+            {"method": "geometry", "shortlist": 10},
+            local,
+            cache=None,
+            features_code="",
+        )
+    assert not left and list(local.iterdir()) == []
 
 
 def test_what_counts_as_a_full_disk(tmp_path: Path):
