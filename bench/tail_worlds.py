@@ -190,9 +190,10 @@ class ClusteredPool:
             here = np.broadcast_to(np.arange(start, start + block, dtype=np.int32), (queries, block))
             rows = np.concatenate([rows, here], axis=1)
             if best.shape[1] > depth:
-                order = np.argpartition(-best, depth - 1, axis=1)[:, :depth]
+                order = np.stack([np.argpartition(-row, depth - 1)[:depth].astype(np.int32) for row in best])
                 best, rows = np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
-        order = np.argsort(-best, axis=1, kind="stable")
+        # Row by row: a matrix of 64-bit orders would be the largest array of all.
+        order = np.stack([np.argsort(-row, kind="stable").astype(np.int32) for row in best])
         self.best, self.rows = np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
         self.size = size
 
@@ -203,8 +204,8 @@ class ClusteredPool:
         inside[np.random.default_rng([seed, 5]).choice(self.size, sample, replace=False)] = True
         taken = inside[self.rows]
         kept = min(kept, int(taken.sum(axis=1).min()))
-        order = np.argsort(~taken, axis=1, kind="stable")[:, :kept]
-        scores = sample_scores(np.take_along_axis(self.best, order, 1), self.pos_q, self.pos_s, sample)
+        top = np.stack([row[mask][:kept] for row, mask in zip(self.best, taken, strict=True)])
+        scores = sample_scores(top, self.pos_q, self.pos_s, sample)
         counts = count_ahead(self.best, scores.query, scores.score)
         full = _mean(scores, realised_precision(counts, scores.index, cutoff), cutoff)
         return World(scores, self.size, cutoff, full, float("nan"), counts, counts / self.size)
