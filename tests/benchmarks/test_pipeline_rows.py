@@ -10,7 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cairn.benchmarks.structure import GroundTruth
+from cairn.benchmarks.adapters import load_adapter
+from cairn.benchmarks.structure import GroundTruth, Query, read_ground_truth
+from cairn.errors import ArtifactError
+from cairn.metrics.evaluate import score_ranking
 from cairn.metrics.result import ScoredRun
 from cairn.results.scoring import score_run
 from cairn.results.table import read_results
@@ -42,8 +45,6 @@ def ranked(scores: dict[str, float]) -> list[str]:
 
 def pipeline(project: Project, name: str, scores: Scores, top: int = 10**9, stage: str | None = None) -> Rows:
     """The rows of the step `scores` for a ranking with these scores that keeps `top` images and all judged ones."""
-    from cairn.benchmarks.structure import read_ground_truth
-
     folder = project.root / "artifacts" / name
     truth = read_ground_truth(folder / "ground_truth")
     columns: dict[str, list[Any]] = {"query_id": [], "rank": [], "image_id": [], "score": []}
@@ -61,8 +62,6 @@ def pipeline(project: Project, name: str, scores: Scores, top: int = 10**9, stag
         pq.write_table(pa.table(columns | {"global_score": columns["score"]}), run / "reranked.parquet")
     (run / "reranking.json").write_text(json.dumps({"stage": stage}))
     parameters = project.parameters(name)
-    from cairn.benchmarks.adapters import load_adapter
-
     score_run(
         name,
         "some-system",
@@ -232,3 +231,23 @@ def test_roxford(project: Project):
     matrix = project.root / "scores.npy"
     np.save(matrix, np.array([[scores[q.query_id][image] for image in listed] for q in truth.queries]))
     assert_same(pipeline(project, "roxford5k", scores, top=2), official(revisitop.score(gnd, matrix)))
+
+
+def test_a_ranking_cut_too_early_is_refused(project: Project):
+    project.serve(published.forb())
+    truth, images = project.run("forb")
+    inside = {f"{name}/database/a{n}.jpg" for n, name in enumerate(published.OBJECTS)}
+    scores = {
+        query.query_id: {image: float(image in inside) for image in gallery(images)}
+        for query in truth.queries
+    }
+    with pytest.raises(ArtifactError, match="query animated_cards/1: none of its first 8 images is out of"):
+        pipeline(project, "forb", scores, top=8)
+    assert pipeline(project, "forb", scores, top=9)["overall", "t-map@1"]
+
+
+def test_a_list_with_gaps_is_refused():
+    truth = GroundTruth((Query("a/q", "q"),), {"a/q": {"p": "positive"}})
+    ranking = {"query_id": ["a/q"] * 2, "rank": [0, 9], "image_id": ["x", "p"], "score": [2.0, 1.0]}
+    with pytest.raises(ArtifactError, match=r"raise search\.top"):
+        score_ranking(ranking, truth, "ilias", 20)
