@@ -222,13 +222,6 @@ def measured_memory(folder: Path, rows: int) -> float:
     )
 
 
-def timed(function: Callable[[], Any]) -> np.ndarray:
-    """Wall and processor seconds."""
-    start, used = time.perf_counter(), time.process_time()
-    function()
-    return np.array([time.perf_counter() - start, time.process_time() - used])
-
-
 def measure(folder: Path, rows: int, rounds: int, slow_rounds: int) -> dict[str, np.ndarray]:
     """Best wall and processor seconds of each contender, by name."""
     import faiss
@@ -265,25 +258,24 @@ def measure(folder: Path, rows: int, rounds: int, slow_rounds: int) -> dict[str,
     }
     ours(queries, store, numbers, row_of, judged, TOP)  # compiles
     best: dict[str, np.ndarray] = {}
+    results: dict[str, Any] = {}
     with threadpool_limits(threads):
         for number in range(rounds):
             for name, function in (fast | slow if number < slow_rounds else fast).items():
-                best[name] = np.minimum(best.get(name, np.inf), timed(function))
-    check(queries, store, numbers, row_of, judged, gallery)
+                best[name] = np.minimum(best.get(name, np.inf), timed(function, name, results))
+    compare(results["Cairn, mAP"][0], results["product, argsort, loops"])
     return best
 
 
-def check(
-    queries: np.ndarray,
-    store: DescriptorStore,
-    numbers: np.ndarray,
-    row_of: np.ndarray,
-    judged: Judged,
-    gallery: np.ndarray,
-) -> None:
-    """Print how far the mAPs of both ways are apart (float32 products of other shapes differ in the last bit)."""
-    mine, _ = ours(queries, store, numbers, row_of, judged)
-    theirs = official(queries.astype(np.float32), gallery, judged)
+def timed(function: Callable[[], Any], name: str, results: dict[str, Any]) -> np.ndarray:
+    """Wall and processor seconds; what the function returns goes to `results`."""
+    start, used = time.perf_counter(), time.process_time()
+    results[name] = function()
+    return np.array([time.perf_counter() - start, time.process_time() - used])
+
+
+def compare(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    """Print how far the mAPs are apart (float32 products of other shapes differ in the last bit)."""
     for setup in mine:
         a, b = float(np.mean(mine[setup])), float(np.mean(theirs[setup]))
         print(f"mAP {setup:<7} {100 * a:.4f} by counting, {100 * b:.4f} by sorting, |d| {abs(a - b):.1e}")

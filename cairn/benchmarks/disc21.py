@@ -21,7 +21,7 @@ from cairn.errors import InputError
 
 SOURCES = Path(__file__).with_name("disc21.yaml")
 EXTERNAL: tuple[str, ...] = ()
-METRIC = "micro-ap,recall@p90,threshold@p90"
+METRIC = "disc21"
 ABOUT: Mapping[str, Any] = {
     "title": "DISC21, image copy detection",
     "synthetic": False,

@@ -21,14 +21,14 @@ from cairn.errors import InputError
 
 SOURCES = Path(__file__).with_name("forb.yaml")
 EXTERNAL: tuple[str, ...] = ()
-# FORB's own mAP@k divides by all positives and scores silence; under that name it is computed by `cairn score forb`.
-METRIC = "hit@1,hit@5,mrr"
+METRIC = "forb"
 ABOUT: Mapping[str, Any] = {
     "title": "FORB, flat objects",
     "synthetic": False,
     "protocol": "retrieval over eight object types, by difficulty (Wu et al., NeurIPS 2023 Datasets and Benchmarks)",
     "notes": [
-        "hit@k and MRR are not FORB's mAP@k and t-mAP@k: those need the out-of-distribution run as well."
+        "mAP@k divides by all positives. The thresholds of t-mAP are read off the out-of-distribution images of the "
+        "same ranking; a re-ranked list has no t-mAP.",
     ],
 }
 OBJECTS = (
@@ -79,6 +79,8 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
 
     A positive is the gallery image with its number: they count from 1 within the object type. Positives that
     the chosen gallery lacks are left out, so that the out-of-distribution gallery has distractor queries alone.
+    Where the out-of-distribution gallery is part of the whole one, all other images have the attribute
+    `out-of-distribution` = `no`: the run over it is then a part of the run over the whole gallery.
     """
     from cairn.scoring.files import read_records
     from cairn.scoring.forb import DIFFICULTIES
@@ -111,7 +113,10 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
             queries.append(Query(query_id, image))
             relevance[query_id] = {image: POSITIVE for image in images if image in present}
             attributes[query_id] = {"object": name, **({"difficulty": difficulty} if difficulty else {})}
-    return GroundTruth(tuple(queries), relevance, attributes)
+    outside = set(_gallery(settings, root, sources, "oods"))
+    known = set(gallery) - outside if settings["gallery"] == "all" and outside < set(gallery) else set()
+    of_image = {image: {"out-of-distribution": "no"} for image in known}
+    return GroundTruth(tuple(queries), relevance, attributes, of_image)
 
 
 def _gallery(settings: Mapping[str, Any], root: Path, sources: Path, which: str) -> list[str]:

@@ -18,7 +18,7 @@ from cairn.errors import InputError
 
 SOURCES = Path(__file__).with_name("gldv2.yaml")
 EXTERNAL: tuple[str, ...] = ()
-METRIC = "map@100"
+METRIC = "gldv2"
 ABOUT: Mapping[str, Any] = {
     "title": "Google Landmarks v2, retrieval",
     "synthetic": False,

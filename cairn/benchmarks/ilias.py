@@ -15,6 +15,7 @@ from cairn.benchmarks.published import (
     keyed,
     read_texts,
     tail,
+    truth_path,
     write_published,
 )
 from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
@@ -22,13 +23,14 @@ from cairn.errors import InputError
 
 SOURCES = Path(__file__).with_name("ilias.yaml")
 EXTERNAL: tuple[str, ...] = ()
-METRIC = "map@1000"
+METRIC = "ilias"
 ABOUT: Mapping[str, Any] = {
     "title": "ILIAS",
     "synthetic": False,
     "protocol": "mAP@1000 over image or text queries (Kordopatis-Zilos et al., CVPR 2025)",
     "notes": [
-        "Query images are used whole. The oracle, scale, clutter and category groups are scored by `cairn score ilias`."
+        "Query images are used whole.",
+        "Categories and subcategories are means over instances, all else means over queries.",
     ],
 }
 
@@ -70,7 +72,13 @@ def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
 
 
 def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
-    """Image or text queries (splits `image` and `text`); every positive of a query's instance is relevant."""
+    """Image or text queries (splits `image` and `text`); every positive of a query's instance is relevant.
+
+    Queries have the attributes `category` and `subcategory` of the published taxonomy, positives `scale` (share of
+    the image) and `clutter` (number of other objects) as published, in Python's shortest form.
+    """
+    from cairn.scoring.ilias import read_taxonomy
+
     dataset = _dataset(root, sources)
     queries: list[Query] = []
     if settings["queries"] != "text":
@@ -87,9 +95,19 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
     of_instance: dict[str, dict[str, str]] = {}
     for image in dataset.positives:
         of_instance.setdefault(image.split("/")[0], {})[image] = POSITIVE
-    return GroundTruth(
-        tuple(queries), {q.query_id: of_instance.get(q.query_id.split("/")[0], {}) for q in queries}
-    )
+    taxonomy = truth_path(root, sources, "taxonomy.json")
+    labels = read_taxonomy(taxonomy)
+    attributes, relevance = {}, {}
+    for name in (query.query_id for query in queries):
+        instance = name.split("/")[0]
+        if instance not in labels:
+            raise InputError(f"{taxonomy}: the instance of query {name} is not in it")
+        category, subcategory = labels[instance]
+        attributes[name] = {"category": category, "subcategory": subcategory}
+        relevance[name] = of_instance.get(instance, {})
+    measured = zip(dataset.positives, dataset.scale.tolist(), dataset.clutter.tolist(), strict=True)
+    of_image = {name: {"scale": repr(scale), "clutter": repr(clutter)} for name, scale, clutter in measured}
+    return GroundTruth(tuple(queries), relevance, attributes, of_image)
 
 
 def distractor_name(archive: str, member: str) -> str:

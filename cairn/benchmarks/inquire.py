@@ -19,7 +19,7 @@ from cairn.errors import InputError
 
 SOURCES = Path(__file__).with_name("inquire.yaml")
 EXTERNAL: tuple[str, ...] = ()
-METRIC = "map@50,ndcg@50,mrr@50,precision@50,recall@50"
+METRIC = "inquire"
 ABOUT: Mapping[str, Any] = {
     "title": "INQUIRE, full rank",
     "synthetic": False,

@@ -23,12 +23,12 @@ from cairn.benchmarks.structure import GroundTruth
 
 SOURCES = Path(__file__).with_name("instre.yaml")
 EXTERNAL: tuple[str, ...] = ()
-METRIC = "map-trapezoid"
+METRIC = "instre"
 ABOUT: Mapping[str, Any] = {
     "title": "INSTRE",
     "synthetic": False,
     "protocol": "mAP over 1,250 queries, AP by trapezoids as the Oxford code computes it; queries cropped to their "
-    "box (Iscen et al., CVPR 2017); with ILIAS distractors choose the metric map@1000",
+    "box (Iscen et al., CVPR 2017); with ILIAS distractors choose the metric ilias: mAP@1000",
     "notes": [],
 }
 

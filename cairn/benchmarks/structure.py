@@ -17,6 +17,7 @@ ALL_GRADES = (POSITIVE, *GRADES)
 
 QUERIES_FILE = "queries.parquet"
 RELEVANCE_FILE = "relevance.parquet"
+IMAGES_FILE = "images.parquet"
 
 Box = tuple[float, float, float, float]
 
@@ -42,7 +43,8 @@ class GroundTruth:
 
     `relevance[query_id][image_id]` is one of ALL_GRADES; an image that is not named is a negative; a query
     without any is a distractor query. `attributes[query_id][name]` holds what slices are made of (a
-    category, a landmark); it may be empty. Every instance is valid: InputError is raised for a duplicate
+    category, a landmark); it may be empty. `image_attributes[image_id][name]` holds what a protocol must know
+    of gallery images (how large a positive is in its image). Every instance is valid: InputError is raised for a duplicate
     query, a query without image and text, a box without image, a box that is not x1 < x2, y1 < y2 and
     finite, an unknown grade, and relevance or attributes of an unknown query.
     """
@@ -50,6 +52,7 @@ class GroundTruth:
     queries: tuple[Query, ...]
     relevance: Mapping[str, Mapping[str, str]]
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    image_attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -88,7 +91,8 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
 
     queries.parquet, one row per query in order: query_id, image_id, x1, y1, x2, y2, text, split, then one
     string column per attribute, sorted by name. relevance.parquet: query_id, image_id, grade, in the order
-    of the queries, inside a query by image_id.
+    of the queries, inside a query by image_id. images.parquet, only where images have attributes: image_id, then
+    one string column per attribute, both sorted.
     """
     import pyarrow as pa
 
@@ -126,6 +130,8 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
             pa.table([pa.array(column, pa.string()) for column in judged], _relevance_schema()),
             folder / RELEVANCE_FILE,
         )
+        if truth.image_attributes:
+            write_table(_images_table(truth.image_attributes), folder / IMAGES_FILE)
 
 
 def read_ground_truth(path: Path) -> GroundTruth:
@@ -163,8 +169,16 @@ def read_ground_truth(path: Path) -> GroundTruth:
         if image in of_query:
             raise InputError(f"{relevance_path}: query {query_id}: image {image} is judged twice")
         of_query[image] = grade
+    images: dict[str, dict[str, str]] = {}
+    if (path / IMAGES_FILE).exists():
+        listed = read_table(path / IMAGES_FILE, _images_schema(()), extra_columns=True)
+        for row in listed.to_pylist():
+            image = row.pop("image_id")
+            if image in images:
+                raise InputError(f"{path / IMAGES_FILE}: image {image} is listed twice")
+            images[image] = {name: str(value) for name, value in row.items() if value is not None}
     try:
-        return GroundTruth(tuple(queries), relevance, attributes)
+        return GroundTruth(tuple(queries), relevance, attributes, images)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -180,6 +194,23 @@ def _queries_schema():
             pa.field("text", pa.string()),
             pa.field("split", pa.string()),
         ]
+    )
+
+
+def _images_table(attributes: Mapping[str, Mapping[str, str]]):
+    import pyarrow as pa
+
+    names = sorted({name for values in attributes.values() for name in values})
+    images = sorted(attributes)
+    columns = [images, *([attributes[image].get(name) for image in images] for name in names)]
+    return pa.table([pa.array(column, pa.string()) for column in columns], _images_schema(names))
+
+
+def _images_schema(names: Iterable[str]):
+    import pyarrow as pa
+
+    return pa.schema(
+        [pa.field("image_id", pa.string(), nullable=False), *(pa.field(name, pa.string()) for name in names)]
     )
 
 
@@ -219,6 +250,9 @@ def _check(truth: GroundTruth) -> None:
             raise InputError(f"attributes are given for query {query_id}, which is not among the queries")
         if clash := reserved & set(values):
             raise InputError(f"query {query_id}: an attribute may not be called {sorted(clash)[0]}")
+    for image, values in truth.image_attributes.items():
+        if "image_id" in values:
+            raise InputError(f"image {image}: an attribute may not be called image_id")
 
 
 _RESERVED = ("query_id", "image_id", "x1", "y1", "x2", "y2", "text", "split")

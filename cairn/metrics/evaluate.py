@@ -15,6 +15,7 @@ from cairn.metrics.judged import RankedRows, ranked_rows
 from cairn.metrics.protocols import (
     BENCHMARKS,
     POOLED,
+    ilias_categories,
     pooled,
     positives_without_junk,
     score_disc21,
@@ -99,6 +100,8 @@ def score_ranking(
     for metric in metrics:
         if metric.family in BENCHMARKS:
             per_query.extend(BENCHMARKS[metric.family](rows, ground_truth))
+            if metric.family == "ilias":
+                pooled_rows.extend(ilias_categories(rows, ground_truth))
         elif metric.family == "disc21":
             pooled_rows.extend(score_disc21(rows, ground_truth, seed))
         elif metric.family in POOLED:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cairn.metrics.ragged import Bools, Floats, count_per_query, divide
 from cairn.metrics.tied import hits_found, precision_sum, tied_lists
 
+DEPTH = 1000
 SCALE_BOUNDS = (0, 0.06880213760855043, 0.13526567164179104, 0.2729876723163842, float("inf"))
 """Scale groups: share of the image a positive's object covers."""
 CLUTTER_BOUNDS = (0, 18, 33, 53, float("inf"))

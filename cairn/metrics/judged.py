@@ -24,6 +24,11 @@ class RankedRows:
     grade: NDArray[np.int8]  # [rows] index into ALL_GRADES, UNJUDGED for an image without a grade
     grade_counts: Ints  # [queries, grades] judged images of the ground truth, ranked or not
     top: int  # every query's rows with rank < top are present
+    gallery_size: int
+    annotated: (
+        Ints  # [rows] index into the ground truth's image_attributes, UNJUDGED for an image without any
+    )
+    reranked: bool  # whether the ranking has scores of an earlier stage beside its own
 
     def has(self, *grades: str) -> Bools:
         """[rows] whether the row's image has one of `grades`."""
@@ -76,7 +81,11 @@ def ranked_rows(
         # Where the cut is not given: the rows present for every query without a gap.
         whole = count_per_query(query[place_within(query) == rank], len(query_ids))
         top = int(whole.min(initial=gallery_size))
-    return RankedRows(query_ids, query, rank, score, grade, counts, top)
+    annotated = np.full(len(query), UNJUDGED, np.int64)
+    if truth.image_attributes:
+        annotated = _index_in(columns["image_id"], tuple(truth.image_attributes))[order]
+    reranked = "global_score" in _names(ranking)
+    return RankedRows(query_ids, query, rank, score, grade, counts, top, gallery_size, annotated, reranked)
 
 
 def _grades(images, order, query, truth: GroundTruth, name_of, where: str):
@@ -124,7 +133,7 @@ def _columns(ranking: Any, where: str) -> dict[str, Any]:
     import pyarrow as pa
 
     names = ("query_id", "rank", "image_id", "score")
-    present = ranking.column_names if isinstance(ranking, pa.Table) else list(ranking)
+    present = _names(ranking)
     if absent := [name for name in names if name not in present]:
         raise ArtifactError(f"{where}: column {absent[0]} is missing; needed: {', '.join(names)}")
     if isinstance(ranking, pa.Table):
@@ -136,6 +145,12 @@ def _columns(ranking: Any, where: str) -> dict[str, Any]:
     if nulls := [name for name in names if columns[name].null_count]:
         raise ArtifactError(f"{where}: column {nulls[0]} has empty cells")
     return columns
+
+
+def _names(ranking: Any) -> list[str]:
+    import pyarrow as pa
+
+    return ranking.column_names if isinstance(ranking, pa.Table) else list(ranking)
 
 
 def _numbers(column: Any, kind: type) -> NDArray:

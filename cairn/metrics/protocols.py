@@ -4,23 +4,25 @@ Each function takes the ranked rows and the ground truth and gives per-query val
 A run file in a benchmark's submission format goes through `cairn.scoring` instead; the metrics are the same.
 """
 
+import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
-from cairn.errors import InputError
-from cairn.metrics import gldv2, ilias, inquire, micro_ap, ranked, revisitop
+from cairn.errors import ArtifactError, InputError
+from cairn.metrics import forb, gldv2, ilias, inquire, micro_ap, ranked, revisitop
 from cairn.metrics.interval import draw_counts, percentiles, resampled_sums
 from cairn.metrics.judged import RankedRows
-from cairn.metrics.ragged import Bools, Floats, Ints, cumulative_within, divide
+from cairn.metrics.ragged import Bools, Floats, Ints, cumulative_within, divide, place_within
 from cairn.metrics.result import PerQuery, Row, existing
 
 POSITIVES = ("positive", "easy", "hard")
 POOLED = ("micro-ap", "recall@p90", "threshold@p90")
 """Metrics over the predictions of all queries at once."""
 RECALL_RANKS = (1, 10)
+ILIAS_CATEGORIES = ("category", "subcategory")
 
 
 def score_revisitop(rows: RankedRows, truth: GroundTruth) -> Iterator[PerQuery]:
@@ -68,14 +70,99 @@ def score_inquire(rows: RankedRows, truth: GroundTruth, k: int = 50) -> Iterator
         yield from sliced(values, metric, rows.query_ids, truth)
 
 
-def score_ilias(rows: RankedRows, truth: GroundTruth, k: int = 1000) -> Iterator[PerQuery]:
-    """Slice all (and splits, attributes): mAP@1000 and oracle@1000, with ties.
+def score_ilias(rows: RankedRows, truth: GroundTruth, k: int = ilias.DEPTH) -> Iterator[PerQuery]:
+    """Slice all (and splits): mAP@1000 and oracle@1000, with ties; mAP@1000 of scale and clutter groups.
 
-    Scale and clutter groups need facts about each positive, which a ranking does not carry.
+    The groups need the attributes `scale` and `clutter` of positives. Categories: `ilias_categories`.
     """
-    values, oracle = ilias.score(*_top(rows, k), rows.n_with(*POSITIVES), k)
-    yield from sliced(values, f"map@{k}", rows.query_ids, truth)
-    yield from sliced(oracle, f"oracle@{k}", rows.query_ids, truth)
+    values, oracle = _ilias_values(rows, k)
+    others = [name for name in truth.attribute_names() if name not in ILIAS_CATEGORIES]
+    yield from sliced(values, f"map@{k}", rows.query_ids, truth, others)
+    yield from sliced(oracle, f"oracle@{k}", rows.query_ids, truth, others)
+    for title, bounds in (("scale", ilias.SCALE_BOUNDS), ("clutter", ilias.CLUTTER_BOUNDS)):
+        images = truth.image_attributes
+        measured = {image: float(of[title]) for image, of in images.items() if title in of}
+        if not measured:
+            continue
+        sizes = np.array([measured.get(image, np.nan) for image in images])
+        relevant = rows.has(*POSITIVES)
+        size = np.where(relevant & (rows.annotated >= 0), sizes[rows.annotated], np.nan)
+        for low, high in itertools.pairwise(bounds):
+            in_group = (size >= low) & (size < high)
+            query, score, correct = _top(rows, k, relevant & ~in_group)
+            n_in_group = np.bincount(rows.query[in_group], minlength=len(rows.query_ids))
+            each, _ = ilias.score(query, score, correct, n_in_group, k)
+            yield PerQuery(_slug(f"{title}-{ilias.group_name(low, high)}"), f"map@{k}", rows.query_ids, each)
+
+
+def ilias_categories(rows: RankedRows, truth: GroundTruth, k: int = ilias.DEPTH) -> Iterator[Row]:
+    """mAP@1000 of every `category` and `subcategory`: means over instances, not over queries.
+
+    A query's instance is the part of its id before the slash.
+    """
+    values, _ = _ilias_values(rows, k)
+    instances = np.array([name.split("/")[0] for name in rows.query_ids])
+    wanted = [name for name in ILIAS_CATEGORIES if name in truth.attribute_names()]
+    for name, members in slices(truth, wanted, splits=False):
+        if name != "all":
+            value = ilias.macro_mean(values[members], instances[members])
+            yield Row(name, f"map@{k}", value, int(members.sum()))
+
+
+def _ilias_values(rows: RankedRows, k: int) -> tuple[Floats, Floats]:
+    query, score, relevant = _top(rows, k)
+    n_positives = rows.n_with(*POSITIVES)
+    values, _ = ilias.score(query, score, relevant, n_positives, k)
+    # The whole gallery is ranked, so that a list has k images (or the gallery's), however many rows are kept.
+    listed = np.minimum(k, rows.gallery_size - rows.n_with("junk"))
+    hits = np.bincount(query[relevant], minlength=len(n_positives))
+    oracle = divide(hits * k, listed * n_positives)
+    return values, oracle
+
+
+def score_forb(rows: RankedRows, truth: GroundTruth) -> Iterator[PerQuery]:
+    """Slices overall, difficulties and object types: mAP@{1,5} and t-mAP@{1,5}.
+
+    The thresholds of t-mAP are each query's best score among out-of-distribution images. These are part of the
+    gallery: all images but those with the attribute `out-of-distribution` = `no`. Where no image has it, and for
+    a re-ranked list (another run, since its shortlist would differ), t-mAP has no value. Nothing is given where
+    no query has a positive. ArtifactError where a query's images are all in distribution.
+    """
+    n_positives = rows.n_with(*POSITIVES)
+    if not n_positives.any():
+        return
+    listed = rows.rank < rows.top
+    query, score, correct = rows.query[listed], rows.score[listed], rows.has(*POSITIVES)[listed]
+    levels = None
+    if truth.image_attributes and not rows.reranked:
+        known = [of.get("out-of-distribution") == "no" for of in truth.image_attributes.values()]
+        outside = ~((rows.annotated >= 0) & np.array(known)[rows.annotated]) & listed
+        tops = np.full(len(rows.query_ids), -np.inf)
+        np.maximum.at(tops, rows.query[outside], rows.score[outside])
+        if (without := np.flatnonzero(np.isinf(tops))).size:
+            raise ArtifactError(
+                f"query {rows.query_ids[without[0]]}: none of its first {rows.top:,} images is out of "
+                "distribution; t-mAP needs one: raise search.top"
+            )
+        levels = forb.thresholds(tops)
+    none = np.full(len(n_positives), np.nan)
+    groups = {"overall": np.ones(len(n_positives), bool)}
+    for attribute in ("difficulty", "object"):
+        of_query = [truth.attributes.get(name, {}).get(attribute) for name in rows.query_ids]
+        groups |= {
+            str(value): np.array([each == value for each in of_query])
+            for value in dict.fromkeys(of_query)
+            if value
+        }
+    for k, scores in zip(forb.KS, forb.score(query, score, correct, n_positives, levels), strict=True):
+        cut = scores.threshold_average_precision
+        for metric, values in (
+            (f"map@{k}", scores.average_precision),
+            (f"t-map@{k}", none if cut is None else cut),
+        ):
+            for name, members in groups.items():
+                chosen = tuple(rows.query_ids[i] for i in np.flatnonzero(members))
+                yield PerQuery(name, metric, chosen, values[members])
 
 
 BENCHMARKS: dict[str, Callable[[RankedRows, GroundTruth], Iterator[PerQuery]]] = {
@@ -84,8 +171,9 @@ BENCHMARKS: dict[str, Callable[[RankedRows, GroundTruth], Iterator[PerQuery]]] =
     "gldv2": score_gldv2,
     "inquire": score_inquire,
     "ilias": score_ilias,
+    "forb": score_forb,
 }
-"""Protocols whose numbers are all means over queries; `disc21` is pooled (see `score_disc21`)."""
+"""Protocols whose numbers are means over queries, but for `ilias_categories`; for `disc21` see `score_disc21`."""
 
 
 def score_disc21(rows: RankedRows, truth: GroundTruth, seed: int) -> Iterator[Row]:
@@ -145,31 +233,41 @@ def positives_without_junk(rows: RankedRows) -> tuple[Ints, Ints, Ints]:
     return owner, position, rows.n_with(*POSITIVES)
 
 
-def sliced(values: Floats, metric: str, query_ids: tuple[str, ...], truth: GroundTruth) -> Iterator[PerQuery]:
+def sliced(
+    values: Floats,
+    metric: str,
+    query_ids: tuple[str, ...],
+    truth: GroundTruth,
+    attributes: Sequence[str] | None = None,
+) -> Iterator[PerQuery]:
     """The values of every slice."""
-    for name, members in slices(truth):
+    for name, members in slices(truth, attributes):
         chosen = tuple(query_ids[i] for i in np.flatnonzero(members))
         yield PerQuery(name, metric, chosen, values[members])
 
 
-def slices(truth: GroundTruth) -> Iterator[tuple[str, Bools]]:
+def slices(
+    truth: GroundTruth, attributes: Sequence[str] | None = None, splits: bool = True
+) -> Iterator[tuple[str, Bools]]:
     """`all`, every split (of two or more), every `attribute-value`; each with its queries as a mask.
+
+    `attributes` are the ones to take, all where None; without `splits` these are passed over.
 
     Names are slugs, since they become part of a number's name; two that would be alike are numbered.
     """
     queries = truth.queries
     yield "all", np.ones(len(queries), bool)
     groups: list[tuple[str, list[str | None]]] = []
-    splits = [query.split for query in queries]
-    if len(set(splits)) > 1:
-        groups.append(("", splits))
-    for attribute in truth.attribute_names():
+    of_split = [query.split for query in queries]
+    if splits and len(set(of_split)) > 1:
+        groups.append(("", of_split))
+    for attribute in truth.attribute_names() if attributes is None else attributes:
         values = [truth.attributes.get(query.query_id, {}).get(attribute) for query in queries]
         groups.append((f"{attribute}-", values))
     taken = {"all"}
     for prefix, values in groups:
         for value in sorted({value for value in values if value is not None}):
-            name = base = re.sub(r"[^a-z0-9.]+", "-", f"{prefix}{value}".lower()).strip("-") or "unnamed"
+            name = base = _slug(f"{prefix}{value}")
             number = 2
             while name in taken:
                 name, number = f"{base}-{number}", number + 1
@@ -177,17 +275,28 @@ def slices(truth: GroundTruth) -> Iterator[tuple[str, Bools]]:
             yield name, np.array([each == value for each in values], bool)
 
 
-def _top(rows: RankedRows, k: int) -> tuple[Ints, Floats, Bools]:
-    """Query, score and relevance of each query's first k rows without junk.
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
+
+
+def _top(rows: RankedRows, k: int, left_out: Bools | None = None) -> tuple[Ints, Floats, Bools]:
+    """Query, score and relevance of each query's first k rows without junk and those `left_out` [rows].
 
     Where scores do not follow the ranks (a re-ranked list), places stand for scores: such a list has no ties.
+    ArtifactError where an image before a judged one of these k is missing, since the ranking was cut.
     """
-    junk = rows.has("junk")
-    clean = np.flatnonzero(~junk)
-    query = rows.query[clean]
-    position = (rows.rank - cumulative_within(rows.query, junk))[clean]
+    out = rows.has("junk") if left_out is None else rows.has("junk") | left_out
+    kept = np.flatnonzero(~out)
+    query = rows.query[kept]
+    position = (rows.rank - cumulative_within(rows.query, out))[kept]
     listed = position < k
-    query, score = query[listed], rows.score[clean][listed]
+    query, position = query[listed], position[listed]
+    if np.any(place_within(query) != position):
+        raise ArtifactError(
+            f"the ranking holds each query's first {rows.top:,} images and those judged; a list of {k:,} without "
+            "junk and other groups' positives needs more: raise search.top"
+        )
+    score = rows.score[kept][listed]
     if np.any((np.diff(score) > 0) & (np.diff(query) == 0)):
-        score = -position[listed].astype(np.float64)
-    return query, score, rows.has(*POSITIVES)[clean][listed]
+        score = -position.astype(np.float64)
+    return query, score, rows.has(*POSITIVES)[kept][listed]

@@ -11,7 +11,7 @@ from cairn.errors import ArtifactError, InputError
 from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.search import SearchParameters
-from cairn.search.exact import Found, exact_search
+from cairn.search.exact import Found, NotFiniteError, exact_search
 from cairn.store.descriptors import open_queries, open_shards
 from cairn.store.tables import write_table
 from cairn.systems.disk import tells_full_disk
@@ -57,7 +57,14 @@ def search(
         _gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
-    found = exact_search(queries, gallery, manifest_rows, checked.top, judged, threads=threads)
+    try:
+        found = exact_search(queries, gallery, manifest_rows, checked.top, judged, threads=threads)
+    except NotFiniteError as error:
+        names = [f"query {truth.queries[error.query].query_id}"] if error.query is not None else []
+        names += [f"image {gallery.ids[error.row]}"] if error.row is not None else []
+        raise ArtifactError(
+            f"{descriptors}: {', '.join(names)}: the score is not finite; extract again"
+        ) from None
     _write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids)
     facts: dict[str, Any] = {
         "stage": STAGE,

@@ -156,3 +156,20 @@ def test_flipped_bytes_never_end_in_anything_but_a_cairn_error(tmp_path_factory,
         read_ground_truth(path)
     except CairnError as error:
         assert "\n" not in str(error)
+
+
+def test_attributes_of_images_come_back_and_are_written_only_where_there_are_any(tmp_path):
+    queries = (Query("q", "i"),)
+    bare = GroundTruth(queries, {"q": {"p": "positive"}})
+    write_ground_truth(tmp_path / "bare", bare)
+    assert not (tmp_path / "bare" / "images.parquet").exists()
+    images = {"p": {"scale": "0.25", "clutter": "3"}, "a": {"scale": "1.0"}}
+    full = GroundTruth(queries, {"q": {"p": "positive"}}, {}, images)
+    for name in ("one", "two"):
+        write_ground_truth(tmp_path / name, full)
+    assert read_ground_truth(tmp_path / "one").image_attributes == images
+    assert read_ground_truth(tmp_path / "bare").image_attributes == {}
+    same = [(tmp_path / name / "images.parquet").read_bytes() for name in ("one", "two")]
+    assert same[0] == same[1]
+    with pytest.raises(InputError, match="may not be called image_id"):
+        GroundTruth(queries, {}, {}, {"p": {"image_id": "x"}})
