@@ -36,13 +36,13 @@ demo-full: install ## everything that works without a download (adds profiles/fu
 test: $(VENV)/.installed-dev ## the whole suite, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright cairn
+	$(BIN)/pyright --pythonpath $(BIN)/python cairn
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-dev ## format, lint, types
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/pyright cairn
+	$(BIN)/pyright --pythonpath $(BIN)/python cairn
 
 ui: install ## the graph in Dagster's page, at http://127.0.0.1:3000
 	@$(BIN)/cairn ui
