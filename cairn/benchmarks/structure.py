@@ -44,8 +44,8 @@ class GroundTruth:
     `relevance[query_id][image_id]` is one of ALL_GRADES; an image that is not named is a negative; a query
     without any is a distractor query. `attributes[query_id][name]` holds what slices are made of (a
     category, a landmark); it may be empty. `image_attributes[image_id][name]` holds what a protocol must know
-    of gallery images (how large a positive is in its image). Every instance is valid: InputError is raised for a duplicate
-    query, a query without image and text, a box without image, a box that is not x1 < x2, y1 < y2 and
+    of gallery images (how large a positive is in its image). Every instance is valid: InputError is raised for
+    a duplicate query, a query without image and text, a box without image, a box that is not x1 < x2, y1 < y2 and
     finite, an unknown grade, and relevance or attributes of an unknown query.
     """
 
