@@ -37,7 +37,7 @@ test: $(VENV)/.installed-dev ## the whole suite, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python cairn
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 lint: $(VENV)/.installed-dev ## format, lint, types
 	$(BIN)/ruff format .
