@@ -77,7 +77,11 @@ def _running(process: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    try:  # a killed process that nobody has waited for yet writes nothing any more
+        state = Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state not in "ZX"
 
 
 def _umask() -> int:

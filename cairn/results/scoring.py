@@ -24,7 +24,7 @@ def score_run(
     *,
     ranking: Path,
     reranking: Path,
-    tail: Path,
+    tail: Path | None = None,
     ground_truth: Path,
     manifest: Path,
     metric: str,
@@ -51,7 +51,8 @@ def score_run(
                 Result(name, row.value, row.n_queries, gallery_size, unit=unit, low=row.low, high=row.high)
             )
         per_query.append(_labelled(per_query_table(scored), stage))
-    rows += tail_rows(benchmark, system, tail, gallery_size)
+    if tail is not None:
+        rows += tail_rows(benchmark, system, tail, gallery_size)
     shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
     write_results(output / "scores.parquet", rows)
     _write_table(output / "per_query.parquet", per_query)

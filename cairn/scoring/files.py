@@ -221,15 +221,18 @@ def _decode(path: Path, first: int, block: bytes) -> str:
 
 def _records(path: Path, first: int, lines: list[str]) -> list[list[str]]:
     reader = csv.reader(lines, strict=True)
+    rows: list[list[str]] = []
     try:
-        rows = list(reader)
+        for row in reader:
+            rows.append(row)
+            if reader.line_num != len(rows):
+                # A record over several lines: the numbers would no longer say where a row stands.
+                raise InputError(
+                    f"{path}:{first + len(rows) - 1}: a quoted field goes over the end of the line"
+                )
     except csv.Error as error:
         line = first + reader.line_num - 1
         raise InputError(f"{path}:{line}: not a CSV record ({error})") from None
-    if len(rows) != len(lines):
-        # A record over several lines: the numbers would no longer say where a row stands.
-        line = next(i for i, row in enumerate(rows) if any("\n" in field for field in row))
-        raise InputError(f"{path}:{first + line}: a quoted field goes over the end of the line")
     return rows
 
 

@@ -54,6 +54,7 @@ def test_a_second_system_computes_only_what_is_new(project: Project):
         "ranking",
         "local",
         "reranking",
+        "tail",
         "scores",
     }
     assert digests(project.root / "artifacts" / "toytown" / "rootsift-vlad") == before
