@@ -42,6 +42,9 @@ _LUMPS = np.array(
 _DEEPEST = 42  # t + j of the largest
 FEWEST_EXCEEDANCES = 20
 AGREEMENT = 0.0016  # mean AP per e-fold of N/S by which two thresholds may differ where both are right
+# Spread of shapes between queries above which a pool is taken for clusters: 0.24 to 0.38 in clustered pools, 0.03
+# to 0.06 in pools with lumps, 0.17 where half the queries have another shape (shapes and seeds used while tuning).
+CLUSTERED = 0.2
 RESOLVED = 10  # from this count on, c/S is more certain than any fit
 _TABLE_INDEX = 64  # positives ranked later within their query than this use the mean hardness instead
 
@@ -118,7 +121,7 @@ class Choice(NamedTuple):
     """The tails that an estimate is made of, their mean prediction, and how far they lie apart.
 
     `tails`: posteriors at falling numbers of exceedances, one or more; `prediction`: the mean of theirs;
-    `disagreement`: standard error of that mean as the spread of mean AP@K between them has it, 0 for one.
+    `disagreement`: standard error of mean AP@K over all candidates down to the last of them, 0 for one.
     """
 
     tails: tuple[TailPosterior, ...]
@@ -134,8 +137,9 @@ def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> Choic
     over queries: a pool made of clusters ends sooner near the top than its wider tail suggests. After Lepski
     (Theory Probab. Appl. 1990); one-sided, since lumps of confusers make few exceedances err downwards.
     Confusers that are too few or too scattered to be told apart contradict in the same way, but there the
-    larger k is the better one. The sample cannot tell the two cases apart, so the prediction is the mean over
-    all candidates down to the uncontradicted one, and their disagreement belongs in the interval.
+    larger k is the better one. Where shapes differ between queries by more than `CLUSTERED` the pool is taken
+    to be made of clusters and the uncontradicted k stands alone; elsewhere the prediction is the mean over
+    all candidates down to it. Either way their disagreement belongs in the interval.
     """
     sizes = [default_exceedances(scores.top.shape[1])]
     while sizes[-1] > FEWEST_EXCEEDANCES:
@@ -151,6 +155,8 @@ def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> Choic
             last = place
             break
     means = np.array([values.mean() for values in ap[: last + 1]])
+    if tails[0].shape_spread > CLUSTERED:
+        return Choice((tails[last],), found[last], _standard_error(means))
     return Choice(tuple(tails[: last + 1]), mean_prediction(found[: last + 1]), _standard_error(means))
 
 

@@ -22,7 +22,7 @@ from cairn.tail.hard_mined import hard_mined
 from cairn.tail.hardness import fit_tail
 from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
 from cairn.tail.law import average_precision, realised_precision
-from cairn.tail.posterior import choose_posterior, predict
+from cairn.tail.posterior import CLUSTERED, choose_posterior, fit_posterior, predict
 from cairn.tail.scores import sample_scores
 
 
@@ -241,3 +241,18 @@ def test_one_tail_that_no_other_contradicts_stands_alone():
     scores, gallery, cutoff, _ = exponential_world(1)
     choice = choose_posterior(scores, gallery, cutoff)
     assert len(choice.tails) == 1 and choice.disagreement == 0
+
+
+def test_where_tails_differ_widely_between_queries_one_threshold_is_kept():
+    """Tails that end at once beside heavy ones, as clusters make them: the uncontradicted k stands alone."""
+    rng = np.random.default_rng(6)
+    depth = np.cumsum(rng.exponential(size=(300, 2000)), axis=1) / 2000
+    shape = np.where(np.arange(300) % 2 == 0, -0.7, 0.35)[:, None]
+    top = ((depth**-shape - 1) / shape).astype(np.float32)
+    rows = np.repeat(np.arange(300), 2)
+    above = top[rows, 0] + rng.uniform(-0.2, 0.2, 600).astype(np.float32)
+    scores = sample_scores(top, rows, above, 10**6)
+    choice = choose_posterior(scores, 2 * 10**7, 100)
+    assert fit_posterior(scores.spread_top, 125).shape_spread > CLUSTERED
+    assert len(choice.tails) == 1
+    assert np.array_equal(choice.prediction.precision, predict(scores, choice.tails[0], 2e7, 100).precision)
