@@ -62,6 +62,13 @@ def fetch_published(
     )
 
 
+def write_parts(
+    sources_yaml: Path, parts: Iterable[str], settings: Mapping[str, Any], root: Path, output: Path
+) -> None:
+    """Fetch the files of `parts` and write what `write_published` writes: an adapter's `write_sources`."""
+    write_published(fetch_published(sources_yaml, parts, settings, root), root, output)
+
+
 def write_published(found: Iterable[Any], root: Path, output: Path) -> None:
     """Write `sources.json` under `output`, and the truth files, which are small, under `ground_truth/`.
 

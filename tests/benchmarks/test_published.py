@@ -98,6 +98,7 @@ class Project:
         entry = entry_of(name)
         assert entry is not None
         adapter = entry.pop("adapter")
+        entry.pop("metric", None)
         model = load_adapter(adapter, name).Parameters
         return {"adapter": adapter, "settings": validate(model, {**entry, **changes}, name)}
 
