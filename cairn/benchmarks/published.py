@@ -33,6 +33,9 @@ class PublishedParameters(BaseModel):
     mirror: str | None = Field(
         None, min_length=1, description="address prefix that holds the original addresses, host first"
     )
+    repack: bool = Field(
+        False, description="inflate gzip tars once into plain tars, instead of a seek index beside them"
+    )
 
 
 def fetch_published(
@@ -59,6 +62,7 @@ def fetch_published(
         directory=root / directory if directory else None,
         mirror=settings.get("mirror"),
         shards=settings.get("shards"),
+        repack=settings.get("repack", False),
     )
 
 
@@ -77,12 +81,12 @@ def write_published(found: Iterable[Any], root: Path, output: Path) -> None:
     from cairn.fetch.folder import describe
 
     listed = []
-    for entry, each in zip(describe(found, root), found, strict=True):
-        if each.source.kind == "truth":
-            entry["name"] = f"{TRUTH_FOLDER}/{each.source.name}"
+    for entry in describe(found, root):
+        if entry["kind"] == "truth":
+            entry["name"] = f"{TRUTH_FOLDER}/{entry['name']}"
             target = output / entry["name"]
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(each.path, target)
+            shutil.copyfile(root / entry["path"], target)
         listed.append(entry)
     write_json(output / SOURCES_FILE, {"sources": listed})
 

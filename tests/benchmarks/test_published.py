@@ -118,6 +118,16 @@ def queries(manifest: Manifest) -> list[str]:
     return [manifest.image_id[row] for row in manifest.rows(query=True)]
 
 
+def test_a_repacked_archive_gives_the_same_images(project):
+    project.serve(published.roxford())
+    _, images = project.run("roxford5k", repack=True)
+    assert set(images.archive) == {".cairn/downloads/revisitop/oxbuild_images-v1.tgz.tar"}
+    assert ImageSource(images, project.root).read(3) == published.picture(3)
+    listed = project.sources("roxford5k")
+    assert listed["oxbuild_images-v1.tgz"]["kind"] == "original"
+    assert listed["oxbuild_images-v1.tgz"]["sha256"] in listed["oxbuild_images-v1.tgz.tar"]["note"]
+
+
 def test_roxford(project):
     project.serve(published.roxford())
     truth, images = project.run("roxford5k")
