@@ -33,6 +33,11 @@ class PublishedParameters(BaseModel):
     mirror: str | None = Field(
         None, min_length=1, description="address prefix that holds the original addresses, host first"
     )
+    damaged: int = Field(
+        0,
+        ge=0,
+        description="how many damaged distractors may be left out (listed in damaged.json); more is an error",
+    )
     repack: bool = Field(
         False, description="inflate gzip tars once into plain tars, instead of a seek index beside them"
     )
