@@ -133,18 +133,32 @@ def module_digest(path: Path) -> tuple[str, list[Path]]:
 
 @functools.lru_cache(maxsize=4096)
 def _module_digest(path: Path, _modified: int, _size: int) -> tuple[str, list[Path]]:
-    try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
-    except SyntaxError as error:
-        raise ArtifactError(f"{path} line {error.lineno}: not valid Python: {error.msg}") from None
-    strings: set[str] = set()
-    text = json.dumps(_canonical(tree, strings), ensure_ascii=True, separators=(",", ":"))
+    digest, strings = _tree_digest(path.read_bytes(), str(path))
     named = [
         path.parent / name
         for name in sorted(strings)
         if name != REGISTRY and _plain_name(name) and (path.parent / name).is_file()
     ]
-    return hashlib.sha256(text.encode()).hexdigest(), named
+    return digest, named
+
+
+def digest_of(path: str, content: bytes) -> str:
+    """The digest of a file's content, as digest files list it: Python by its syntax tree, anything else by its bytes.
+
+    For content that lies in git rather than on the disk. Raises ArtifactError for what is no Python.
+    """
+    return _tree_digest(content, path)[0] if path.endswith(".py") else hashlib.sha256(content).hexdigest()
+
+
+def _tree_digest(content: bytes, name: str) -> tuple[str, set[str]]:
+    """SHA-256 of a syntax tree, and the string constants in it."""
+    try:
+        tree = ast.parse(content, filename=name)
+    except SyntaxError as error:
+        raise ArtifactError(f"{name} line {error.lineno}: not valid Python: {error.msg}") from None
+    strings: set[str] = set()
+    text = json.dumps(_canonical(tree, strings), ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest(), strings
 
 
 def _plain_name(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,36 @@ def run_step(root: Path, name: str, key: str) -> None:
     output = root / node.output
     remove_leftovers(output.parent)
     with atomic_directory(output) as temporary:
-        job = Job(
-            root=root,
-            benchmark=node.benchmark,
-            system=node.system,
-            inputs={what: Path(path) for what, path in node.inputs.items()},
-            output=temporary,
-            parameters=record["parameters"],
-            digest=record["digest"],
-            features=record["features"],
-        )
+        job = job_of(node, record, root, temporary)
         node.step.function(job)
         write_json(temporary / PACKAGES_FILE, record["packages"])
+
+
+def job_of(node: Node, record: dict[str, Any], root: Path, output: Path) -> Job:
+    """What the step of `node` gets, with the digest and the parameters that the `code` stage recorded for it."""
+    return Job(
+        root=root,
+        benchmark=node.benchmark,
+        system=node.system,
+        inputs={what: Path(path) for what, path in node.inputs.items()},
+        output=output,
+        parameters=record["parameters"],
+        digest=record["digest"],
+        features=record["features"],
+    )
+
+
+def rescore(root: Path, stage: str, folder: Path) -> None:
+    """Run the stage once more from its inputs as they lie there, into `folder`; nothing of the project changes.
+
+    Raises `UsageError` where `params.yaml` no longer lists what the stage is for, and what the step itself raises.
+    """
+    nodes = build_graph(load_parameters(root / PARAMETERS))
+    if stage not in nodes:
+        raise UsageError(f"{PARAMETERS} no longer lists what {stage} is for")
+    node = nodes[stage]
+    job = job_of(node, read_record(root, node), root, folder)
+    node.step.function(replace(job, inputs={what: root / path for what, path in job.inputs.items()}))
 
 
 def find_node(root: Path, name: str, key: str) -> Node:

@@ -48,23 +48,29 @@ def check_table(scope: Scope) -> Checked:
 
 
 def check_chain(scope: Scope) -> Checked:
-    """Every recorded input against the recorded output it is: a stage may have consumed an older version."""
-    findings = []
+    """Every recorded input against the recorded output it is: a stage may have consumed an older version.
+
+    An output that was made anew leaves all that consumed it behind: that is one finding, not one per consumer.
+    """
+    behind: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for output in scope.outputs:
         if output in scope.table:
             continue  # its rows say which scores each was read from: `check_table`
-        stage = scope.graph.producer[output]
-        for edge in scope.graph.edges(stage):
+        for edge in scope.edges(output):
             for origin in edge.made_by:
                 consumed, made = _consumed_and_made(scope, edge, origin)
                 if consumed is not None and made is not None and consumed != made:
-                    message = (
-                        f"{stage.name} used {edge.input.path} in version {_short(consumed)}, but "
-                        f"{scope.graph.producer[origin].name} now records {_short(made)}: `cairn run`"
-                    )
-                    findings.append(
-                        Finding("outdated", output, None, consumed, made, message, scope.tainted([output]))
-                    )
+                    behind.setdefault((origin, consumed, made), []).append((output, edge.input.path))
+    findings = []
+    for (origin, consumed, made), users in behind.items():
+        numbers = {name for output, path in users for name in scope.tainted_through(output, path)}
+        stages = list(dict.fromkeys(scope.graph.producer[output].name for output, _ in users))
+        paths = list(dict.fromkeys(path for _, path in users))
+        message = (
+            f"{_some(stages)} used {_some(paths)} in version {_short(consumed)}, but "
+            f"{scope.graph.producer[origin].name} now records {_short(made)}: `cairn run`"
+        )
+        findings.append(Finding("outdated", origin, None, consumed, made, message, tuple(sorted(numbers))))
     return findings, []
 
 
@@ -84,7 +90,7 @@ def check_sources(scope: Scope) -> Checked:
     for output in scope.outputs:
         for source in sources_of(scope.graph, scope.graph.producer[output], output):
             if source.problem:
-                notes.append(f"source {source.location} of {output} is unpinned: {source.problem}")
+                notes.append(f"source {source.location} of {output} is {source.status}: {source.problem}")
             file = local_file(scope.root, output, source)
             for algorithm in ("sha256", "md5"):
                 expected = source.checksums.get(algorithm)
@@ -165,8 +171,7 @@ def code_notes(scope: Scope, changed_code: ChangedCode | None) -> list[str]:
         elif changed_code is not None:
             changed = changed_code(scope.root, {"modules": code.modules, "data": code.data})
             if changed:
-                shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-                notes.append(f"code changed since {users} was made: {shown}; `cairn run` renews it")
+                notes.append(f"code changed since {users} was made: {_some(changed)}; `cairn run` renews it")
     return notes
 
 
@@ -258,7 +263,7 @@ def _recorded_for(scope: Scope, readers: Iterable[str], path: str) -> dict[str |
     """The hashes that were recorded for a source → the outputs made from it in that version."""
     found: dict[str | None, list[str]] = {}
     for output in readers:
-        for edge in scope.graph.edges(scope.graph.producer[output]):
+        for edge in scope.edges(output):
             if edge.input.path == path:
                 found.setdefault(edge.input.md5, []).append(output)
     return found
@@ -304,3 +309,7 @@ def _check_manifest(scope: Scope, output: str, numbers: tuple[str, ...]) -> Chec
 
 def _short(digest: str | None) -> str:
     return (digest or "none")[:12]
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -124,14 +124,18 @@ class Graph:
         )
 
     @functools.cached_property
-    def _code_files(self) -> dict[str, dict[str, Any] | None]:
+    def _json_files(self) -> dict[Path, dict[str, Any] | None]:
         return {}
 
     def code_file(self, file: str) -> dict[str, Any] | None:
         """The code file `file` as it is on disk; None where it is missing or no JSON object."""
-        if file not in self._code_files:
-            self._code_files[file] = read_json_object(self.root / file)
-        return self._code_files[file]
+        return self.json_file(self.root / file)
+
+    def json_file(self, path: Path) -> dict[str, Any] | None:
+        """A JSON object under the project, read once; None where it is missing or no JSON object."""
+        if path not in self._json_files:
+            self._json_files[path] = read_json_object(path)
+        return self._json_files[path]
 
     def upstream(self, paths: Iterable[str]) -> set[str]:
         """`paths` (outputs) and every output they were made from. Raises LineageError for a circle."""
@@ -191,6 +195,25 @@ class Graph:
                 "but dvc.lock records no stage that made it"
             )
         return found[0]
+
+    def edges_of(self, result: Result) -> tuple[Edge, ...]:
+        """The inputs of a number's own artifact that this number was computed from.
+
+        All of them where the number does not say, or names one that `dvc.lock` does not record.
+        """
+        edges = self.edges(self.producer[self.artifact_of(result)])
+        named = set(result.computed_from)
+        return tuple(edge for edge in edges if edge.input.path in named) if self._says(result) else edges
+
+    def way_back(self, result: Result) -> list[str]:
+        """The outputs under a number, its own artifact last, each after all it was made from."""
+        own = self.artifact_of(result)
+        start = {origin for edge in self.edges_of(result) for origin in edge.made_by}
+        return [*self.order(start), own]
+
+    def _says(self, result: Result) -> bool:
+        used = {edge.input.path for edge in self.edges(self.producer[self.artifact_of(result)])}
+        return bool(result.computed_from) and used.issuperset(result.computed_from)
 
     def _sources_of(self, path: str) -> tuple[str, ...]:
         return tuple(origin for edge in self.edges(self.producer[path]) for origin in edge.made_by)

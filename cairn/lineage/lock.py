@@ -57,18 +57,23 @@ def read_lock(root: Path) -> dict[str, Stage]:
         raise LineageError(f"{path} does not exist: nothing was run here yet (`cairn run`)")
     if path.stat().st_size > LARGEST_LOCK:
         raise LineageError(f"{path} is larger than {LARGEST_LOCK >> 20} MiB: not a lock file of DVC")
-    document = _parse(path)
+    return parse_lock(path.read_bytes(), path)
+
+
+def parse_lock(content: bytes, path: Path) -> dict[str, Stage]:
+    """The stages in the bytes of a lock file; `path` is what errors call it. Errors as `read_lock`."""
+    document = _parse(content, path)
     stages = document.get("stages") if isinstance(document, dict) else None
     if not isinstance(stages, dict):
         raise LineageError(f"{path}: no mapping `stages`; a lock file of DVC 3 has schema '2.0' and stages")
     return {str(name): _stage(path, str(name), entry) for name, entry in stages.items()}
 
 
-def _parse(path: Path) -> Any:
+def _parse(content: bytes, path: Path) -> Any:
     import yaml
 
     try:
-        document = yaml.load(path.read_bytes(), Loader=_loader())  # noqa: S506 (a safe loader)
+        document = yaml.load(content, Loader=_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""

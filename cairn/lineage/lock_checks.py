@@ -16,15 +16,20 @@ SHOWN = 3
 def check_recorded(scope: Scope) -> tuple[list[Finding], list[str]]:
     """Everything under `artifacts/` that a stage used must be something that a recorded stage made."""
     used: dict[str, list[str]] = {}
+    tainted: dict[str, set[str]] = {}
     for output in scope.outputs:
         for path in scope.graph.unrecorded(scope.graph.producer[output]):
             code = path.startswith(CODE_FOLDER)
-            used.setdefault(CODE_FOLDER.rstrip("/") if code else path, []).append(output)
+            numbers = scope.tainted([output]) if code else scope.tainted_through(output, path)
+            if numbers:
+                shown = CODE_FOLDER.rstrip("/") if code else path
+                used.setdefault(shown, []).append(output)
+                tainted.setdefault(shown, set()).update(numbers)
     findings = [
         _unrecorded(
             path,
             f"{scope.graph.producer[outputs[0]].name} used {path}, but {LOCK} records no stage that made it",
-            scope.tainted(outputs),
+            tuple(sorted(tainted[path])),
         )
         for path, outputs in sorted(used.items())
     ]

@@ -24,7 +24,7 @@ def read_revision(root: Path) -> Revision:
     """Ask git about the project at `root`; never fails: no git, or no repository, is a note."""
     root = Path(root)
     try:
-        inside = _git(root, "rev-parse", "--show-toplevel")
+        inside = git(root, "rev-parse", "--show-toplevel")
     except FileNotFoundError:
         return Revision(None, ("git is not installed: no commit can be named for these numbers",))
     except subprocess.TimeoutExpired:
@@ -35,10 +35,10 @@ def read_revision(root: Path) -> Revision:
         )
     notes: list[str] = []
     try:
-        status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", ".") or ""
+        status = git(root, "status", "--porcelain", "--untracked-files=normal", "--", ".") or ""
         changed = [line[3:] for line in status.splitlines()]
-        shallow = (_git(root, "rev-parse", "--is-shallow-repository") or "").strip() == "true"
-        newest = (_git(root, "log", "-1", "--format=%H", "--", "dvc.lock") or "").strip()
+        shallow = (git(root, "rev-parse", "--is-shallow-repository") or "").strip() == "true"
+        newest = (git(root, "log", "-1", "--format=%H", "--", "dvc.lock") or "").strip()
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return Revision(None, ("git did not answer: no commit can be named for these numbers",))
     lock_changed = "dvc.lock" in {path.rsplit("/", 1)[-1].strip('"') for path in changed}
@@ -62,13 +62,17 @@ def read_revision(root: Path) -> Revision:
     return Revision(newest if newest and not lock_changed else None, tuple(notes), shallow)
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str) -> str | None:
+    """What git prints, or None where it refuses."""
+    content = git_bytes(root, *arguments)
+    return None if content is None else content.decode("utf-8", "replace")
+
+
+def git_bytes(root: Path, *arguments: str) -> bytes | None:
     """What git prints, or None where it refuses. No optional locks: a reader must not disturb a run."""
     done = subprocess.run(
         ["git", "--no-optional-locks", "-C", str(root), *arguments],
         capture_output=True,
-        text=True,
-        errors="replace",
         timeout=SECONDS,
         check=False,
     )

@@ -5,10 +5,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cairn.errors import LineageError
-from cairn.lineage.graph import Code, Graph
+from cairn.lineage.graph import Code, Edge, Graph
 from cairn.lineage.hashing import Content, recorded_files
 from cairn.lineage.lock import Stage
 from cairn.results.table import RESULTS_PATH, Result
+
+
+@dataclass(frozen=True)
+class Group:
+    """Numbers of one artifact that were computed from the same of its inputs: one way back for all of them.
+
+    `under`: every output they rest on, their own artifact included; `edges`: those inputs of it that count.
+    """
+
+    artifact: str
+    rows: tuple[Result, ...]
+    under: frozenset[str]
+    edges: tuple[Edge, ...]
 
 
 @dataclass(frozen=True)
@@ -17,7 +30,8 @@ class Finding:
 
     `kind`: `changed`, `missing`, `unexpected` (a file that was not there), `unreadable`, `outdated` (a stage
     consumed another version of its input than is recorded now), `unrecorded` (no stage in `dvc.lock` makes
-    it), `command` and `parameters` (what `dvc.lock` records is not what the stage runs), `image`, `source`.
+    it), `command` and `parameters` (what `dvc.lock` records is not what the stage runs), `image`, `source`,
+    `score` (the stored rankings give another value).
     `artifact`: the output or source; `file`: the exact file in it, None where it cannot be told.
     `expected`, `found`: digests. `numbers`: the names of exactly the numbers downstream of it.
     """
@@ -44,7 +58,7 @@ class Scope:
         self.benchmarks: dict[str, list[str]] = {}
         self.home: dict[str, list[Result]] = {}
         selected = {result.name for result in chosen}
-        starts = set()
+        alike: dict[tuple[str, tuple[str, ...]], list[Result]] = {}
         for result in numbers:
             try:
                 artifact = graph.artifact_of(result)
@@ -56,22 +70,40 @@ class Scope:
                     )
                 continue
             self.home.setdefault(artifact, []).append(result)
+            alike.setdefault((artifact, result.computed_from), []).append(result)
             if result.name in selected:
-                starts.add(artifact)
                 self.benchmarks.setdefault(result.name.benchmark, []).append(str(result.name))
         self.table = tuple(graph.made_by(RESULTS_PATH))
         # The table is made from every run's scores, but the other runs are not under these numbers.
-        self.outputs = [*graph.order(starts), *self.table]
+        self.groups = [
+            Group(artifact, tuple(rows), frozenset(graph.way_back(rows[0])), graph.edges_of(rows[0]))
+            for (artifact, _), rows in alike.items()
+        ]
+        mine = [group for group in self.groups if any(row.name in selected for row in group.rows)]
+        needed = {output for group in mine for output in group.under}
+        self.outputs = [*(path for path in graph.order(needed) if path in needed), *self.table]
+        self._edges = {
+            group.artifact: {
+                edge.input.path for other in mine if other.artifact == group.artifact for edge in other.edges
+            }
+            for group in mine
+        }
 
     @functools.cached_property
     def readers(self) -> Mapping[str, Sequence[str]]:
         """The users' own paths that stages in this scope read → the outputs made from them."""
         found: dict[str, list[str]] = {}
         for output in self.outputs:
-            for edge in self.graph.edges(self.graph.producer[output]):
+            for edge in self.edges(output):
                 if not edge.made_by:
                     found.setdefault(edge.input.path, []).append(output)
         return dict(sorted(found.items()))
+
+    def edges(self, output: str) -> tuple[Edge, ...]:
+        """The recorded inputs of `output` that the chosen numbers rest on."""
+        edges = self.graph.edges(self.graph.producer[output])
+        counted = self._edges.get(output)
+        return edges if counted is None else tuple(edge for edge in edges if edge.input.path in counted)
 
     @functools.cached_property
     def stages(self) -> Sequence[Stage]:
@@ -114,8 +146,17 @@ class Scope:
         chosen = set(outputs)
         if chosen & set(self.table):
             return tuple(str(result.name) for result in self.numbers)
-        reached = self.graph.downstream(chosen)
-        return tuple(sorted(str(row.name) for artifact in reached for row in self.home.get(artifact, ())))
+        return _names(group for group in self.groups if group.under & chosen)
+
+    def tainted_through(self, output: str, path: str) -> tuple[str, ...]:
+        """The numbers that rest on `output` and, where it is their own artifact, on its input `path`."""
+        if output in self.table:
+            return self.tainted([output])
+        own = [group for group in self.groups if group.artifact == output]
+        others = [group for group in self.groups if group.artifact != output and output in group.under]
+        return _names(
+            [*others, *(group for group in own if path in {edge.input.path for edge in group.edges})]
+        )
 
     def intact(self, output: str) -> bool:
         """Whether an output is what `dvc.lock` recorded."""
@@ -132,3 +173,7 @@ class Scope:
         """The files an output had when it was made: from DVC's cache, or from the disk where it is intact."""
         listed = recorded_files(self.root, self.graph.outputs[output].md5)
         return self.content[output].files if listed is None and self.intact(output) else listed
+
+
+def _names(groups: Iterable[Group]) -> tuple[str, ...]:
+    return tuple(sorted({str(row.name) for group in groups for row in group.rows}))

@@ -41,11 +41,13 @@ def print_trace(trace: Trace, console: "Console", full: bool = False) -> None:
             branch.add(_source(source, full))
     console.print(tree)
     pinned = len(trace.sources) - len(trace.unverified)
-    of_them = "with a checksum" if pinned == len(trace.sources) else f"{pinned} of them with a checksum"
+    of_them = (
+        "pinned by a checksum" if pinned == len(trace.sources) else f"{pinned} of them pinned by a checksum"
+    )
     counts = f"{_count(len(trace.artifacts), 'artifact')}, {_count(len(trace.sources), 'source')}"
     console.print(Text(f"{counts} {of_them}"))
     for source in trace.unverified:
-        console.print(Text(plain(f"unpinned source: {source.location}: {source.problem}"), "bold red"))
+        console.print(Text(plain(f"{source.status} source: {source.location}: {source.problem}"), "bold red"))
     for note in trace.notes:
         console.print(Text(plain(f"note: {note}"), "yellow"))
 
@@ -190,7 +192,7 @@ def _source(source: Source, full: bool) -> "Text":
     details += ["synthetic"] if source.synthetic else []
     text.append("\n" + plain(", ".join(details)), "dim")
     if source.problem:
-        text.append("\n" + plain(f"NOT PINNED: {source.problem}"), "bold red")
+        text.append("\n" + plain(f"{source.status.upper()}: {source.problem}"), "bold red")
     if source.note:
         text.append("\n" + plain(source.note), "yellow")
     return text

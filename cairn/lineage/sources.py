@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cairn.lineage.graph import ARTIFACTS, Graph
 from cairn.lineage.lock import Recorded, Stage
-from cairn.results.table import read_json_object
 
 SOURCES_FILE = "sources.json"
+# What `cairn fetch` remembers in the download folder: a file's date there is when it was retrieved.
+FETCHED_FILE = "fetched.json"
+UNPINNED, UNVERIFIED, VERIFIED = "unpinned", "unverified", "pinned"
 
 _DIGEST = {"sha256": re.compile(r"[0-9a-f]{64}"), "md5": re.compile(r"[0-9a-f]{32}(\.dir)?")}
 
@@ -19,9 +22,11 @@ _DIGEST = {"sha256": re.compile(r"[0-9a-f]{64}"), "md5": re.compile(r"[0-9a-f]{3
 class Source:
     """One thing that no step of the graph made.
 
-    `location` is a URL, or a path as it was given. `checksums`: algorithm → hexadecimal digest (a folder's
-    md5 ends in `.dir`). `recorded_in` names the file that vouches for it: `dvc.lock`, or a `sources.json`.
-    `problem` says why it cannot be checked; None where it can.
+    `location` is a URL, or a path as it was given; `path` is where a file with a URL was put. `checksums`:
+    algorithm → hexadecimal digest (a folder's md5 ends in `.dir`). `recorded_in` names the file that vouches for
+    it: `dvc.lock`, or a `sources.json`. `retrieved`: the day, where it is known on this machine.
+    `problem` says why nobody's checksum vouches for it; None where one does. `status`: `pinned`, `unverified` (a
+    checksum that was only remembered when it was first fetched) or `unpinned` (none at all).
     """
 
     name: str
@@ -35,6 +40,9 @@ class Source:
     synthetic: bool = False
     note: str | None = None
     problem: str | None = None
+    path: str | None = None
+    checked_by: str | None = None
+    status: str = VERIFIED
 
 
 def sources_of(graph: Graph, stage: Stage, artifact: str) -> tuple[Source, ...]:
@@ -50,7 +58,7 @@ def sources_of(graph: Graph, stage: Stage, artifact: str) -> tuple[Source, ...]:
         if not edge.made_by:
             found[edge.input.path] = _external(edge.input)
     file = f"{artifact}/{SOURCES_FILE}"
-    listed = read_json_object(graph.root / file)
+    listed = graph.json_file(graph.root / file)
     for number, entry in enumerate(_entries(listed)):
         source = _declared(entry, file, number)
         before = found.get(source.location.rstrip("/"))
@@ -65,16 +73,20 @@ def sources_of(graph: Graph, stage: Stage, artifact: str) -> tuple[Source, ...]:
             problem="its files are not here, so its sources cannot be read (`dvc pull`)"
             if missing
             else f"nothing says what it was made from: no input in dvc.lock and no {SOURCES_FILE}",
+            status=UNPINNED,
         )
-    return tuple(sorted(found.values(), key=lambda source: (source.name, source.location)))
+    dated = [_dated(graph, source) for source in found.values()]
+    return tuple(sorted(dated, key=lambda source: (source.name, source.location)))
 
 
 def local_file(root: Path, artifact: str, source: Source) -> Path | None:
     """The file in which a source lies on this machine: as its path says, or by its name in the artifact."""
-    if "://" in source.location:
-        choices = [root / artifact / source.name, root / artifact / source.location.rsplit("/", 1)[-1]]
-    else:
-        choices = [root / source.location, root / artifact / source.location, root / artifact / source.name]
+    places = [] if source.path is None else [source.path]
+    places += [source.name, source.location.rsplit("/", 1)[-1]] if "://" in source.location else []
+    if "://" not in source.location:
+        places += [source.location, source.name]
+    # The copy inside the artifact is what the graph used; a relative path may also start at the project.
+    choices = [base / place for place in places for base in (root / artifact, root)]
     return next((choice for choice in choices if choice.is_file()), None)
 
 
@@ -90,7 +102,31 @@ def _external(recorded: Recorded) -> Source:
         size=recorded.size,
         files=recorded.files,
         problem=problem,
+        status=UNPINNED if problem else VERIFIED,
     )
+
+
+def _dated(graph: Graph, source: Source) -> Source:
+    """`source` with the day it was retrieved, from what `cairn fetch` remembers; a tracked file holds no clock."""
+    if source.retrieved or source.path is None or "://" not in source.location:
+        return source
+    folder = (graph.root / source.path).parent
+    while folder != graph.root and folder != folder.parent:
+        record = graph.json_file(folder / FETCHED_FILE)
+        for entry in (record or {}).values():
+            if (
+                isinstance(entry, dict)
+                and entry.get("url") == source.location
+                and entry.get("sha256") == source.checksums.get("sha256")
+                and isinstance(entry.get("mtime_ns"), int)
+            ):
+                try:
+                    day = datetime.fromtimestamp(entry["mtime_ns"] / 1e9, UTC).date().isoformat()
+                except (ValueError, OverflowError, OSError):
+                    return source
+                return replace(source, retrieved=day)
+        folder = folder.parent
+    return source
 
 
 def _entries(listed: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
@@ -107,6 +143,11 @@ def _declared(entry: Mapping[str, Any], file: str, number: int) -> Source:
         problem = f"{checksums[wrong[0]][:40]!r} is not a {wrong[0]} digest"
     elif not checksums:
         problem = f"{file} gives no checksum for it"
+    status = UNPINNED if problem else VERIFIED
+    checked_by = _text(entry, "checked_by")
+    if problem is None and entry.get("verified") is False:
+        status = UNVERIFIED
+        problem = f"no checksum of its authors was compared (checked by: {checked_by or 'nobody'})"
     size, files = entry.get("size"), entry.get("files")
     return Source(
         name=_text(entry, "name") or location.rstrip("/").rsplit("/", 1)[-1],
@@ -120,6 +161,9 @@ def _declared(entry: Mapping[str, Any], file: str, number: int) -> Source:
         synthetic=entry.get("synthetic") is True,
         note=_text(entry, "note"),
         problem=problem,
+        path=_text(entry, "path"),
+        checked_by=checked_by,
+        status=status,
     )
 
 
@@ -138,6 +182,9 @@ def _joined(recorded: Source, declared: Source) -> Source:
         synthetic=declared.synthetic,
         note=declared.note,
         problem=None if checksums else declared.problem,
+        path=declared.path,
+        checked_by=declared.checked_by,
+        status=VERIFIED if checksums else declared.status,
     )
 
 

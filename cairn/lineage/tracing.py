@@ -1,7 +1,7 @@
 """One number's way back: every artifact, hash, parameter, code file and source it rests on."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from cairn.lineage.graph import Code, Graph, load_graph, load_numbers
 from cairn.lineage.lock import Recorded
 from cairn.lineage.revision import Revision, read_revision
 from cairn.lineage.sources import Source, sources_of
-from cairn.results.names import resolve
+from cairn.results.names import left_open, plain, resolve
 from cairn.results.table import RESULTS_PATH, Result, benchmark_facts, read_json_object
 
 
@@ -107,6 +107,7 @@ class Trace:
             "table": None if self.table is None else {"path": RESULTS_PATH, "md5": self.table.md5},
             "source_artifact": self.result.source_artifact,
             "source_md5": self.result.source_md5,
+            "computed_from": list(self.result.computed_from),
             "commit": self.revision.commit,
             "root": self.root,
             "artifacts": {path: _artifact_dict(artifact) for path, artifact in self.artifacts.items()},
@@ -124,15 +125,34 @@ def trace(root: Path, name: str) -> Trace:
     """
     graph = load_graph(root)
     numbers = load_numbers(root)
-    wanted = resolve(name, [result.name for result in numbers])
+    result, notes = choose(name, numbers)
+    found = trace_result(graph, result, read_revision(graph.root))
+    return replace(found, notes=(*notes, *found.notes))
+
+
+def choose(name: str, numbers: Sequence[Result]) -> tuple[Result, tuple[str, ...]]:
+    """The number that `name` singles out, and a note where it left the stage open and the first one was taken.
+
+    Errors as `resolve`.
+    """
+    known = [result.name for result in numbers]
+    wanted = resolve(name, known)
     result = next(result for result in numbers if result.name == wanted)
-    return trace_result(graph, result, read_revision(graph.root))
+    others = [other.stage for other in left_open(name, wanted, known)]
+    if not others:
+        return result, ()
+    return result, (
+        f"{plain(name)} names no stage: this is the first one ({wanted.stage}); there is also {', '.join(others)}",
+    )
 
 
 def trace_result(graph: Graph, result: Result, revision: Revision) -> Trace:
     """The trace of one row of the results table."""
     start = graph.artifact_of(result)
-    artifacts = {path: _artifact(graph, path) for path in reversed(graph.order([start]))}
+    artifacts = {path: _artifact(graph, path) for path in reversed(graph.way_back(result))}
+    used = {edge.input.path for edge in graph.edges_of(result)}
+    own = artifacts[start]
+    artifacts[start] = replace(own, inputs=tuple(item for item in own.inputs if item.path in used))
     facts = benchmark_facts(graph.root, result.name.benchmark)
     table = graph.made_by(RESULTS_PATH)
     notes = [*revision.notes, *_strings(facts.get("notes"))]

@@ -17,7 +17,10 @@ from cairn.lineage.checks import (
 )
 from cairn.lineage.graph import CODE_FOLDER, load_graph, load_numbers
 from cairn.lineage.hashing import hash_paths
+from cairn.lineage.history import history_notes
 from cairn.lineage.lock_checks import check_commands, check_parameters, check_recorded
+from cairn.lineage.past import DigestOf
+from cairn.lineage.rescoring import Rescore, check_scores
 from cairn.lineage.revision import read_revision
 from cairn.lineage.scope import Finding, Scope
 from cairn.results.names import resolve
@@ -66,13 +69,17 @@ def verify(
     names: Sequence[str] = (),
     changed_code: ChangedCode | None = None,
     threads: int | None = None,
+    digest_of: DigestOf | None = None,
+    rescore: Rescore | None = None,
 ) -> Verification:
     """Recompute the hashes of everything under the numbers called `names` (all numbers where there are none).
 
     `changed_code(root, record)` names the files whose code is no longer what a code file lists; it comes from
-    whoever knows how code is digested. Needs neither DVC nor Dagster. The result does not depend on
-    `threads`. Raises LineageError or ArtifactError where there is nothing to start from: no `dvc.lock`, no
-    results table, or one that is damaged; an unknown number.
+    whoever knows how code is digested, and so does `digest_of(path, content)`, with which the recorded code is
+    looked up in git's history. `rescore(root, stage, folder)` runs a stage that scores once more, into `folder`,
+    so that stored and recomputed numbers can be compared. Needs neither DVC nor Dagster. The
+    result does not depend on `threads`. Raises LineageError or ArtifactError where there is nothing to start
+    from: no `dvc.lock`, no results table, or one that is damaged; an unknown number.
     """
     graph = load_graph(root)
     numbers = load_numbers(root)
@@ -100,8 +107,14 @@ def verify(
         found, said = check(scope)
         findings += found
         notes += said
+    if rescore is not None:
+        found, said = check_scores(scope, rescore, changed_code)
+        findings += found
+        notes += said
     notes += package_notes(scope.codes.values())
     notes += code_notes(scope, changed_code)
+    if changed_code is not None and digest_of is not None:
+        notes += history_notes(scope, changed_code, digest_of)
     benchmarks = {result.name.benchmark for result in chosen}
     return Verification(
         numbers=tuple(str(result.name) for result in chosen),

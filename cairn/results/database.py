@@ -1,4 +1,4 @@
-"""SQL over everything that was computed: DuckDB views on the Parquet files, never a copy of them."""
+"""SQL over everything that was computed: DuckDB views on the Parquet files, and the graph of hashes as tables."""
 
 import contextlib
 import json
@@ -10,7 +10,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import LineageError
+from cairn.errors import CairnError, LineageError
+from cairn.lineage.tables import COLUMNS as LINEAGE
+from cairn.lineage.tables import lineage_tables
 from cairn.results.names import FIELDS, plain
 from cairn.results.reading import ONLY_READ, PLACE, give_files, lock_files
 from cairn.results.table import COLUMNS, RESULTS_PATH
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 DATABASE_PATH = "results.duckdb"
 RERANKING_FACTS = "artifacts/*/*/reranking/reranking.json"
 
-_SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT"}
+_SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT", "strings": "VARCHAR[]"}
 _RESULT_COLUMNS = ", ".join(f"{name} {_SQL_TYPES[kind]}" for name, kind, _ in COLUMNS)
 _RANKING_COLUMNS = "query_id VARCHAR, rank INTEGER, image_row INTEGER, image_id VARCHAR, score FLOAT"
 
@@ -76,10 +78,11 @@ VIEWS: tuple[View, ...] = (
     View(
         "results",
         RESULTS_PATH,
-        f"number VARCHAR, {_RESULT_COLUMNS}, synthetic BOOLEAN",
-        "SELECT $number, stored.*, coalesce(benchmarks.synthetic, false) AS synthetic "
-        "FROM read_parquet($files, hive_partitioning = false) AS stored "
-        "LEFT JOIN benchmarks USING (benchmark)",
+        f"number VARCHAR, {_RESULT_COLUMNS}, synthetic BOOLEAN, unpinned_sources BIGINT",
+        # How many sources under the number nobody's checksum vouches for; NULL where its lineage is not known.
+        "SELECT stored.*, coalesce(benchmarks.synthetic, false) AS synthetic, unpinned_sources "
+        "FROM (SELECT $number, * FROM read_parquet($files, hive_partitioning = false)) AS stored "
+        "LEFT JOIN benchmarks USING (benchmark) LEFT JOIN unpinned USING (number)",
     ),
     View(
         "per_query",
@@ -139,7 +142,8 @@ VIEWS: tuple[View, ...] = (
 def rebuild_database(root: Path) -> Path:
     """Write `results.duckdb` under a temporary name and rename it: whoever has the old one open keeps it.
 
-    It holds views with absolute paths, so that it opens from any directory, and no data.
+    It holds views with absolute paths, so that it opens from any directory, and the tables of the lineage as they
+    are now.
     """
     import duckdb
 
@@ -156,12 +160,13 @@ def rebuild_database(root: Path) -> Path:
 def create_views(
     connection: "duckdb.DuckDBPyConnection", root: Path, pattern: str = PLACE, place: str = PLACE
 ) -> None:
-    """Create every view of `VIEWS`; one whose files do not exist yet is empty, with its main columns.
+    """Create the tables of the lineage and every view of `VIEWS`; what does not exist yet is empty.
 
     `pattern` and `place` say where `connection` finds the project: in a pattern of files, and in their names.
     """
     import duckdb
 
+    create_tables(connection, root)
     for view in VIEWS:
         filled = any(Path(root).glob(view.files))
         statement = _filled(view, pattern, place) if filled else _empty(view.columns)
@@ -172,6 +177,34 @@ def create_views(
             # one must say so rather than look empty.
             problem = _quote(f"view {view.name} cannot be read: {_one_line(error)}")
             connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS SELECT error({problem}) AS problem")
+
+
+def create_tables(connection: "duckdb.DuckDBPyConnection", root: Path) -> None:
+    """Create the tables of `cairn.lineage.tables`; where `dvc.lock` is damaged, views that say so."""
+    import pyarrow as pa
+
+    try:
+        tables = lineage_tables(root)
+    except CairnError as error:
+        problem = _quote(f"the lineage cannot be read: {plain(str(error))}")
+        for name in LINEAGE:
+            connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT error({problem}) AS problem")
+        connection.execute(
+            f"CREATE OR REPLACE VIEW unpinned AS {_empty('number VARCHAR, unpinned_sources BIGINT')}"
+        )
+        return
+    for table in tables:
+        connection.execute(f"CREATE OR REPLACE TABLE {table.name} ({table.columns})")
+        if table.rows:
+            columns = dict(zip(table.names, map(list, zip(*table.rows, strict=True)), strict=True))
+            connection.register("given", pa.table(columns))
+            connection.execute(f"INSERT INTO {table.name} FROM given")
+            connection.unregister("given")
+    connection.execute(
+        "CREATE OR REPLACE VIEW unpinned AS "
+        "SELECT number, count(DISTINCT location) FILTER (WHERE status <> 'pinned') AS unpinned_sources "
+        "FROM lineage LEFT JOIN sources USING (artifact) GROUP BY 1"
+    )
 
 
 @contextlib.contextmanager

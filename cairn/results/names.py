@@ -102,6 +102,11 @@ def candidates(text: str, names: Iterable[NumberName]) -> list[NumberName]:
     return exact or [name for name in known if _in_order(wanted, name.fields, _begins)]
 
 
+def left_open(text: str, chosen: NumberName, names: Iterable[NumberName]) -> list[NumberName]:
+    """The other stages that `text` might have meant, where `resolve` took `chosen` for its first stage."""
+    return [name for name in candidates(text, names) if name != chosen]
+
+
 def printable(text: str, limit: int = 120) -> str:
     """`text` in quotes, cut to `limit` characters, with control characters spelled out."""
     short = text if len(text) <= limit else text[: limit - 1] + "…"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,20 @@ def score_run(
     if tail is not None:
         rows += tail_rows(benchmark, system, tail, gallery_size)
     shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
+    rows = [_with_inputs(row, ranking, reranking, tail, ground_truth, manifest) for row in rows]
     write_results(output / "scores.parquet", rows)
     _write_table(output / "per_query.parquet", per_query)
+
+
+def _with_inputs(
+    row: Result, ranking: Path, reranking: Path, tail: Path | None, ground_truth: Path, manifest: Path
+) -> Result:
+    """`row` with the inputs that it was computed from, by its stage."""
+    if row.name.stage.startswith("tail-") and tail is not None:
+        used = [tail, manifest]
+    else:
+        used = [ranking if row.name.stage == GLOBAL else reranking, ground_truth, manifest]
+    return replace(row, computed_from=tuple(sorted(path.as_posix() for path in used)))
 
 
 def tail_rows(benchmark: str, system: str, tail: Path, gallery_size: int) -> list[Result]:

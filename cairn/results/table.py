@@ -27,6 +27,7 @@ COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("gallery_size", "int64", False),
     ("source_artifact", "string", False),  # path of the scores artifact, relative to the project
     ("source_md5", "string", False),  # what DVC recorded for it
+    ("computed_from", "strings", False),  # its inputs that this number was computed from; empty: all of them
 )
 
 
@@ -36,7 +37,9 @@ class Result:
 
     `value`, `low`, `high`: fractions 0–1 where `unit` is "fraction" (shown as percent); the interval is 95%.
     `source_artifact`, `source_md5`: the scores artifact and its DVC hash; empty inside a scores artifact,
-    which cannot know its own hash, and filled in by `collect_results`.
+    which cannot know its own hash, and filled in by `collect_results`. `computed_from`: paths of those inputs of
+    that artifact which this number was computed from (a re-ranked number does not rest on the tail estimate
+    beside it); empty where nobody said, which means all.
     """
 
     name: NumberName
@@ -48,6 +51,7 @@ class Result:
     high: float | None = None
     source_artifact: str = ""
     source_md5: str = ""
+    computed_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.value):
@@ -58,7 +62,12 @@ def results_schema():
     """The Arrow schema of `results.parquet` and of every `scores.parquet`."""
     import pyarrow as pa
 
-    types = {"string": pa.string(), "float64": pa.float64(), "int64": pa.int64()}
+    types = {
+        "string": pa.string(),
+        "float64": pa.float64(),
+        "int64": pa.int64(),
+        "strings": pa.list_(pa.string()),
+    }
     return pa.schema([pa.field(name, types[kind], nullable=null) for name, kind, null in COLUMNS])
 
 
@@ -86,6 +95,7 @@ def write_results(path: Path, rows: Iterable[Result]) -> None:
             "gallery_size": row.gallery_size,
             "source_artifact": row.source_artifact,
             "source_md5": row.source_md5,
+            "computed_from": list(row.computed_from),
         }
         for row in ordered
     ]
@@ -107,6 +117,7 @@ def read_results(path: Path) -> list[Result]:
     rows = []
     for record in records:
         name = NumberName(*(record.pop(field) for field in FIELDS))
+        record["computed_from"] = tuple(path for path in record["computed_from"] if path is not None)
         rows.append(Result(name=name, **record))
     return sorted(rows, key=lambda row: row.name)
 

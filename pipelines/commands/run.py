@@ -97,12 +97,27 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
         training = json.loads((root / f"artifacts/{benchmark}/training/training.json").read_text("utf-8"))
         if training["from"] != benchmark:
             console.print(training["note"], style="yellow")
+    say_unpinned(root, rows, console)
     if not rows:
         console.print("No number exists: no query has anything to find.", style="yellow")
     if rows:
         console.print(f"\nFollow a number:  cairn trace {example(rows)}")
         console.print(f'Ask a question:   cairn sql "{QUESTION}"')
         console.print("Open the graph:   make ui")
+
+
+def say_unpinned(root: Path, rows: list, console) -> None:
+    """Say on which of these numbers there is a source that nobody's checksum vouches for."""
+    from cairn.results.database import query
+
+    found = query(root, "SELECT number FROM results WHERE unpinned_sources > 0").rows
+    resting = {name for (name,) in found} & {str(row.name) for row in rows}
+    if resting:
+        which = "every number" if len(resting) == len(rows) else f"{len(resting)} of these numbers"
+        console.print(
+            f"Unpinned sources: {which} rest on a source without a checksum of its authors; `cairn trace` names it.",
+            style="yellow",
+        )
 
 
 QUESTION = "SELECT system, stage, slice, round(100 * value, 1) AS map FROM results WHERE metric = 'map'"

@@ -18,7 +18,8 @@ def sql(
     """Ask the results in SQL (DuckDB); reads only, works while a run goes on, from any directory.
 
     Views: results, benchmarks, per_query, rankings, rerankings, descriptors, query_descriptors, manifest,
-    queries, relevance.
+    queries, relevance. The graph of hashes: artifacts, edges, code, packages, params, sources, and lineage (which
+    artifacts each number rests on). docs/sql.md has ten questions with their queries.
 
     Example: cairn sql "SELECT system, stage, round(100 * value, 1) AS map FROM results WHERE slice = 'hard'"
     """
@@ -43,12 +44,20 @@ def sql(
         writer.writerow(answer.columns)
         writer.writerows(answer.rows)
     else:
-        _print_table(answer.columns, answer.rows)
+        from rich.console import Console
+
+        print_table(answer.columns, answer.rows, Console(highlight=False))
+        count = len(answer.rows)
+        Console(stderr=True).print(f"{count:,} row{'' if count == 1 else 's'}", style="dim")
 
 
-def _print_table(columns, rows) -> None:
+def print_table(columns, rows, console) -> None:
+    """Print an answer as a table, or, where the terminal is too narrow for it, each row as lines `column value`.
+
+    What does not go to a terminal (a pipe, a file) is as wide as it needs to be.
+    """
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
@@ -58,14 +67,30 @@ def _print_table(columns, rows) -> None:
         # EXPLAIN answers with a plan of many lines.
         return "\n".join(plain(line) for line in text.split("\n"))
 
+    heads = [plain(column) for column in columns]
+    cells = [[lines(_shown(value)) for value in row] for row in rows]
+    widths = [
+        max(cell_len(line) for text in (head, *(row[index] for row in cells)) for line in text.split("\n"))
+        for index, head in enumerate(heads)
+    ]
+    needed = sum(widths) + 2 * max(0, len(widths) - 1)
+    if console.is_terminal and needed > console.width and rows:
+        label = max(map(cell_len, heads))
+        for number, row in enumerate(cells, 1):
+            console.print(Text(f"row {number}", "dim"))
+            for head, text in zip(heads, row, strict=True):
+                shown = text.replace("\n", "\n" + " " * (label + 4))
+                console.print(Text.assemble("  ", (head.ljust(label), "bold"), "  ", shown), soft_wrap=True)
+        return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for index, column in enumerate(columns):
+    for index, head in enumerate(heads):
         numeric = bool(rows) and all(isinstance(row[index], int | float | Decimal) for row in rows)
-        table.add_column(Text(plain(column)), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(lines(_shown(value))) for value in row))
-    Console().print(table)
-    Console(stderr=True).print(f"{len(rows):,} row{'' if len(rows) == 1 else 's'}", style="dim")
+        table.add_column(Text(head), justify="right" if numeric else "left", no_wrap=True)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    if not console.is_terminal:
+        console.width = max(needed + 1, console.width)
+    console.print(table)
 
 
 def _shown(value) -> str:

@@ -14,20 +14,30 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="Notes (uncommitted work, other versions…) fail as well.")
     ] = False,
+    hashes_only: Annotated[
+        bool, typer.Option("--hashes-only", help="Do not score the stored rankings again.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Findings, notes and numbers, as JSON.")] = False,
 ) -> None:
-    """Recompute every hash under the numbers; name each file that differs and the numbers it taints.
+    """Recompute every hash under the numbers and score the stored rankings again; name what differs and its numbers.
 
     Exit code 0: everything is what was recorded. 1: something differs or is missing; with --strict also where
-    there is a note, such as a dirty git tree or a dvc.lock that no commit holds.
+    there is a note, such as a dirty git tree, a dvc.lock or code that no commit holds.
 
     Example: cairn verify toytown/rootsift-vlad/hard/map
     """
     from cairn.lineage import verify as recompute
-    from pipelines.digests import unchanged
+    from pipelines.digests import digest_of, unchanged
     from pipelines.project import find_root
+    from pipelines.runner import rescore
 
-    verification = recompute(find_root(), numbers or (), changed_code=unchanged)
+    verification = recompute(
+        find_root(),
+        numbers or (),
+        changed_code=unchanged,
+        digest_of=digest_of,
+        rescore=None if hashes_only else rescore,
+    )
     if as_json:
         print(json.dumps(verification.as_dict(strict), indent=1, ensure_ascii=False))
     else:

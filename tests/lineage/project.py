@@ -180,12 +180,13 @@ def runs() -> list[tuple[str, str]]:
     return [(b, s) for b in BENCHMARKS for s in SYSTEMS if (b, s) != ("places", "tiny-histogram")]
 
 
-def numbers_of(*wanted: tuple[str, str]) -> set[str]:
-    """The full names of all numbers of these runs."""
+def numbers_of(*wanted: tuple[str, ...]) -> set[str]:
+    """The full names of all numbers of these runs; with a third field, of that stage alone."""
     return {
         f"{benchmark}/{system}/-/-/{stage}/{piece}/map"
-        for benchmark, system in wanted
+        for benchmark, system, *only in wanted
         for stage in STAGES[system]
+        if not only or stage in only
         for piece in SLICES[benchmark]
     }
 
@@ -225,7 +226,18 @@ def _run(builder: Builder, benchmark: str, system: str, generator: random.Random
         inputs.append(f"{base}/reranking")
     scores = f"artifacts/scores/{benchmark}/{system}"
     rows = [
-        Result(NumberName.parse(name), generator.random(), 50, 1480, low=0.1, high=0.9)
+        Result(
+            NumberName.parse(name),
+            generator.random(),
+            50,
+            1480,
+            low=0.1,
+            high=0.9,
+            computed_from=(
+                f"{common}/ground_truth",
+                f"{base}/ranking" if "/global/" in name else f"{base}/reranking",
+            ),
+        )
         for name in sorted(numbers_of((benchmark, system)))
     ]
     write_results(root / scores / "scores.parquet", rows)

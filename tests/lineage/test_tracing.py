@@ -85,7 +85,7 @@ def test_the_printed_tree_fits_and_shows_shared_parts_once(built):
     assert sum("md5" in line for line in heads) == 1
     assert sum("above" in line for line in heads) == len(heads) - 1 > 0
     assert "synthetic images" in text
-    assert "1 source with a checksum" in text
+    assert "1 source pinned by a checksum" in text
 
 
 def test_full_shows_every_hash_module_parameter_and_command(built):
@@ -119,8 +119,8 @@ def test_a_source_without_a_checksum_is_flagged(project):
     write_json(file, listed)
     found = trace(project, HARD)
     assert [source.location for source in found.unverified] == ["images.tar"]
-    assert "NOT PINNED" in printed(found)
-    assert "0 of them with a checksum" in printed(found)
+    assert "UNPINNED" in printed(found)
+    assert "0 of them pinned by a checksum" in printed(found)
 
 
 @pytest.mark.parametrize(

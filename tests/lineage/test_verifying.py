@@ -17,6 +17,7 @@ from cairn.lineage.hashing import cache_folder, hash_paths, recorded_files
 from cairn.lineage.show import print_verification
 from tests.lineage.project import numbers_of, runs
 
+RERANKED = "geometry-k100"
 TOY, TINY, PLACES = ("toytown", "rootsift-vlad"), ("toytown", "tiny-histogram"), ("places", "rootsift-vlad")
 
 
@@ -47,7 +48,8 @@ def test_an_untouched_project_passes(built):
     [
         ("artifacts/toytown/rootsift-vlad/descriptors/0001.parquet", [TOY]),
         ("artifacts/toytown/tiny-histogram/descriptors/queries.parquet", [TINY]),
-        ("artifacts/places/rootsift-vlad/local/local.hdf5", [PLACES]),
+        # The shortlist's local features are under the re-ranked numbers alone.
+        ("artifacts/places/rootsift-vlad/local/local.hdf5", [(*PLACES, RERANKED)]),
         ("artifacts/toytown/ground_truth/relevance.parquet", [TOY, TINY]),
         ("artifacts/scores/toytown/rootsift-vlad/per_query.parquet", [TOY]),
         ("artifacts/places/training/training.json", [PLACES]),
@@ -97,7 +99,7 @@ def test_a_missing_artifact_is_one_finding(project):
     shutil.rmtree(project / "artifacts/toytown/rootsift-vlad/local")
     (finding,) = verify(project).findings
     assert (finding.kind, finding.artifact) == ("missing", "artifacts/toytown/rootsift-vlad/local")
-    assert set(finding.numbers) == numbers_of(TOY)
+    assert set(finding.numbers) == numbers_of((*TOY, RERANKED))
 
 
 def test_without_the_listing_the_directory_is_named(project):
@@ -150,10 +152,48 @@ def test_a_stage_that_used_an_older_version_is_reported(project):
     relock(project, change)
     (finding,) = verify(project).findings
     assert finding.kind == "outdated"
-    assert finding.artifact == "artifacts/toytown/rootsift-vlad/ranking"
+    assert finding.artifact == "artifacts/toytown/rootsift-vlad/descriptors"
     assert finding.expected == older
     assert "ranking@toytown-rootsift-vlad used artifacts/toytown/rootsift-vlad/descriptors" in finding.message
     assert set(finding.numbers) == numbers_of(TOY)
+
+
+def test_all_that_a_renewed_output_left_behind_is_one_finding(project):
+    folder = "artifacts/toytown/manifest"
+    (project / folder / "extra.txt").write_text("newer")
+
+    def change(stages):
+        stages["manifest@toytown"]["outs"][0]["md5"] = dvc_digest(project / folder)
+
+    relock(project, change)
+    (finding,) = [f for f in verify(project).findings if f.kind == "outdated"]
+    assert finding.artifact == folder
+    assert "training@toytown, training@places" in finding.message or "and" in finding.message
+    assert set(finding.numbers) == numbers_of(TOY, TINY, PLACES)
+
+
+def test_an_outdated_input_taints_only_what_was_computed_from_it(project):
+    def change(stages):
+        for item in stages["scores@toytown-rootsift-vlad"]["deps"]:
+            if item["path"].endswith("reranking"):
+                item["md5"] = "b" * 32 + ".dir"
+
+    relock(project, change)
+    (finding,) = verify(project).findings
+    assert set(finding.numbers) == numbers_of((*TOY, RERANKED))
+    assert verify(project, ["toytown/rootsift-vlad/global/hard"]).findings == ()
+
+
+def test_a_number_that_does_not_say_rests_on_everything(project):
+    from dataclasses import replace
+
+    from cairn.results import read_results, write_results
+
+    path = project / "artifacts/results/results.parquet"
+    write_results(path, [replace(row, computed_from=()) for row in read_results(path)])
+    flip(project / "artifacts/places/rootsift-vlad/local/local.hdf5")
+    finding = next(f for f in verify(project).findings if f.file and f.file.endswith("local.hdf5"))
+    assert set(finding.numbers) == numbers_of(PLACES)
 
 
 def test_a_table_made_from_older_scores_taints_exactly_those_rows(project):
@@ -408,7 +448,7 @@ def test_edited_parameters_of_the_same_code_are_a_finding(project):
     (finding,) = verify(project).findings
     assert (finding.kind, finding.file) == ("parameters", file)
     assert "k is '50' in dvc.lock and '100' in" in finding.message
-    assert set(finding.numbers) == numbers_of(TOY)
+    assert set(finding.numbers) == numbers_of((*TOY, RERANKED))
 
     def other_code(stages):
         stages["reranking@toytown-rootsift-vlad"]["params"][file]["digest"] = "e" * 64
@@ -430,7 +470,7 @@ def test_parameters_and_digests_taken_out_are_a_finding(project, lacking):
     relock(project, change)
     (finding,) = verify(project).findings
     assert finding.kind == "parameters"
-    assert set(finding.numbers) == numbers_of(TOY)
+    assert set(finding.numbers) == numbers_of((*TOY, RERANKED))
 
 
 @pytest.mark.parametrize(("stage", "tainted"), [(RANKING, [TOY]), ("code", EVERY), ("results", EVERY)])
@@ -463,3 +503,95 @@ def test_an_output_without_a_hash_is_not_intact(project):
     assert [f.kind for f in verify(project).findings if f.artifact == "artifacts/places/ground_truth"] == [
         "missing"
     ]
+
+
+def commit(project) -> None:
+    (project / ".gitignore").write_text("/artifacts/\n.dvc/\n")
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "All"]):
+        subprocess.run(["git", "-C", str(project), *command], check=True, capture_output=True)
+
+
+class Sources:
+    """The modules that the code files name, as files of the project; digested by their text."""
+
+    def __init__(self, project) -> None:
+        self.project = project
+        self.digests: dict[bytes, str] = {}
+        for file in (project / "artifacts/code").rglob("*.json"):
+            for module, digest in json.loads(file.read_text())["modules"].items():
+                (project / module).parent.mkdir(parents=True, exist_ok=True)
+                (project / module).write_text(module)
+                self.digests[module.encode()] = digest
+
+    def digest_of(self, path, content):
+        return self.digests.get(content, "0" * 64)
+
+    def changed(self, root, record):
+        return [
+            path
+            for path, digest in record["modules"].items()
+            if not (root / path).is_file() or self.digest_of(path, (root / path).read_bytes()) != digest
+        ]
+
+
+def test_recorded_code_is_looked_up_in_the_history_of_git(project):
+    sources = Sources(project)
+    commit(project)
+
+    def notes():
+        return [
+            note
+            for note in verify(project, changed_code=sources.changed, digest_of=sources.digest_of).notes
+            if "holds" in note
+        ]
+
+    assert notes() == []
+    # Changed since, but committed once: found in the history.
+    (project / "cairn/ranking.py").write_text("another")
+    assert notes() == []
+    commit(project)
+    assert notes() == []
+    # Never committed as it was when it made the artifact.
+    sources.digests[b"cairn/ranking.py"] = "1" * 64
+    (note,) = notes()
+    assert note.startswith("no commit holds cairn/ranking.py as it made artifacts/")
+    assert "2 more" in note  # three runs rank with it
+
+
+def test_stored_rankings_are_scored_again_and_a_difference_taints_its_number(project):
+    from dataclasses import replace
+
+    from cairn.results import read_results, write_results
+
+    asked = []
+
+    def rescore(root, stage, folder):
+        asked.append(stage)
+        artifact = yaml.safe_load((root / "dvc.lock").read_text())["stages"][stage]["outs"][0]["path"]
+        rows = read_results(root / artifact / "scores.parquet")
+        if stage.endswith("tiny-histogram"):
+            rows = [replace(r, value=r.value + 1e-9) if r.name.slice == "hard" else r for r in rows]
+        write_results(folder / "scores.parquet", rows)
+
+    (finding,) = verify(project, rescore=rescore).findings
+    assert len(asked) == len(runs())
+    assert (finding.kind, finding.numbers) == ("score", ("toytown/tiny-histogram/-/-/global/hard/map",))
+    assert finding.expected != finding.found and "value" in finding.message
+    # By other scoring code it is a note: nothing says that the stored number was wrong.
+    other = verify(project, changed_code=lambda root, record: ["cairn/scores.py"], rescore=rescore)
+    assert other.findings == () and any("other scoring code" in note for note in other.notes)
+    # What is not as it was recorded is not scored: it is a finding already.
+    asked.clear()
+    flip(project / "artifacts/toytown/ground_truth/relevance.parquet")
+    verify(project, rescore=rescore)
+    assert asked == ["scores@places-rootsift-vlad"]
+
+
+def test_scores_that_cannot_be_computed_again_are_a_note(project):
+    def rescore(root, stage, folder):
+        raise ArtifactError("no such metric")
+
+    verification = verify(project, rescore=rescore)
+    assert verification.findings == ()
+    assert sum("cannot be scored again: no such metric" in note for note in verification.notes) == len(runs())

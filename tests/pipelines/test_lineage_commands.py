@@ -156,3 +156,53 @@ def test_sql_json_needs_names_that_differ(project):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: --json: more than one column is called 'a'; name them apart (`… AS name`)\n"
     assert cairn(project, "sql", "SELECT 1 AS a, 2 AS a", "--csv").stdout == "a,a\n1,2\n"
+
+
+def test_sql_on_a_narrow_terminal_prints_rows_as_lines():
+    from rich.console import Console
+
+    from pipelines.commands.sql import print_table
+
+    columns, rows = (
+        ("number", "value"),
+        [("toytown/rootsift-vlad/-/-/geometry-k100/hard/map", 0.5), ("b", None)],
+    )
+
+    def printed(width: int, terminal: bool) -> list[str]:
+        console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+        print_table(columns, rows, console)
+        return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+    narrow = printed(30, True)
+    assert narrow == [
+        "row 1",
+        f"  number  {rows[0][0]}",
+        "  value   0.5",
+        "row 2",
+        "  number  b",
+        "  value   NULL",
+    ]
+    wide = printed(100, True)
+    assert len(wide) == 4 and rows[0][0] in wide[2]
+    # What goes into a pipe is never cut or folded.
+    assert any(rows[0][0] in line and "0.5" in line for line in printed(30, False))
+
+
+def test_trace_says_which_stage_it_took(project):
+    shown = cairn(project, "trace", "toytown/rootsift-vlad/hard/map")
+    assert "names no stage: this is the first one (global); there is also" in " ".join(shown.stdout.split())
+    named = cairn(project, "trace", "toytown/rootsift-vlad/global/hard/map", "--json")
+    assert not any("names no stage" in note for note in json.loads(named.stdout)["notes"])
+
+
+def test_trace_against_another_number_and_wrong_usage(project):
+    one, other = "toytown/rootsift-vlad/global/hard", "toytown/rootsift-vlad/geometry/hard"
+    shown = cairn(project, "trace", one, "--against", other)
+    assert shown.returncode == 0, shown.stderr
+    assert "reranking  only second" in shown.stdout
+    record = json.loads(cairn(project, "trace", one, "--against", other, "--json").stdout)
+    assert [item["kind"] for item in record["differences"]] == ["step"]
+    for arguments, code in (((), 2), (("--against", other), 2), ((one, "--against-revision", "HEAD"), 1)):
+        done = cairn(project, "trace", *arguments)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert len(done.stderr.splitlines()) == 1

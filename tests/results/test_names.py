@@ -60,6 +60,16 @@ def test_fields_in_order_single_out_one_number(given_text, expected):
     assert str(resolve(given_text, NAMES)) == expected
 
 
+def test_what_was_left_open_is_told():
+    from cairn.results.names import left_open
+
+    text = "toytown/rootsift-vlad/hard/map"
+    others = left_open(text, resolve(text, NAMES), NAMES)
+    assert [name.stage for name in others] == ["geometry-k100"]
+    full = str(NAMES[0])
+    assert left_open(full, resolve(full, NAMES), NAMES) == []
+
+
 def test_an_ambiguous_name_lists_its_candidates():
     with pytest.raises(LineageError) as caught:
         resolve("toytown/rootsift-vlad/map", NAMES)

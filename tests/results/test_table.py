@@ -37,6 +37,16 @@ def test_rows_come_back_exactly_sorted_by_name(tmp_path):
     assert found == sorted(rows(), key=lambda row: row.name)
 
 
+def test_what_a_number_was_computed_from_comes_back(tmp_path):
+    from dataclasses import replace
+
+    given = [
+        replace(row, computed_from=("artifacts/a", "artifacts/b")[: n % 3]) for n, row in enumerate(rows())
+    ]
+    write_results(tmp_path / "results.parquet", given)
+    assert read_results(tmp_path / "results.parquet") == sorted(given, key=lambda row: row.name)
+
+
 def test_any_order_gives_the_same_bytes(tmp_path):
     shuffled = rows()
     random.Random(0).shuffle(shuffled)
