@@ -1,11 +1,10 @@
 """Builds the results card of a project: every number with its artifact and hash, every sentence computed."""
 
 import json
-import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,14 @@ from typing import Any
 from cairn.card.audit import check_card
 from cairn.card.claims import Statement, compute, read_claims
 from cairn.card.document import checked
-from cairn.card.provenance import artifacts_section, protocol_section, sources_section, training_section
+from cairn.card.provenance import (
+    artifacts_section,
+    contamination_section,
+    protocol_section,
+    shortlist_of,
+    sources_section,
+    training_section,
+)
 from cairn.card.published import Published, published_rows
 from cairn.card.schema import validate
 from cairn.card.standing import label, percent, register_tables
@@ -27,7 +33,6 @@ from cairn.results.database import open_database
 from cairn.results.names import NONE
 from cairn.results.table import RESULTS_PATH, Result
 
-_SHORTLIST = re.compile(r"(?:^|-)k(\d+)(?:-|$)")
 FORMAT = "cairn-card-1"
 DEFAULT_PATH = "results-card.json"
 
@@ -50,7 +55,8 @@ def build_card(root: Path) -> dict[str, Any]:
     if not numbers:
         raise ArtifactError(f"{root / RESULTS_PATH}: there are no numbers yet: `cairn run` makes them")
     traces = _traces(root, numbers)
-    cells = {str(result.name): _number(result, traces[result.source_artifact]) for result in numbers}
+    own = _own_traces(root, numbers)
+    cells = {str(result.name): _number(result, own[_alike(result)]) for result in numbers}
     percents = {str(result.name): percent(result.value) for result in numbers if result.unit == "fraction"}
     first = next(iter(traces.values()))
     card = {
@@ -62,7 +68,7 @@ def build_card(root: Path) -> dict[str, Any]:
         "ours": _results(numbers, cells),
         "published_comparison": _comparison(numbers, cells, traces, published_rows()),
         "claims": _claims(root, numbers, percents),
-        "contamination": _missing("no contamination audit is among the artifacts"),
+        "contamination": contamination_section(root, {result.name.benchmark for result in numbers}),
         "seed_spread": _seeds(numbers),
         "provenance": {
             "results_table": _table(first),
@@ -77,13 +83,23 @@ def build_card(root: Path) -> dict[str, Any]:
 
 
 def _traces(root: Path, numbers: Iterable[Result]) -> dict[str, Trace]:
-    """Scores artifact → the way back that all its numbers share."""
+    """Scores artifact → everything it was made from, whichever of its numbers rests on it."""
+    whole = {result.source_artifact: replace(result, computed_from=()) for result in numbers}
+    return {artifact: trace for (artifact, _), trace in _own_traces(root, whole.values()).items()}
+
+
+def _own_traces(root: Path, numbers: Iterable[Result]) -> dict[tuple[str, tuple[str, ...]], Trace]:
+    """The way back of each number, once for all that share it."""
     graph, revision = load_graph(root), read_revision(root)
-    made: dict[str, Trace] = {}
+    made: dict[tuple[str, tuple[str, ...]], Trace] = {}
     for result in numbers:
-        if result.source_artifact not in made:
-            made[result.source_artifact] = trace_result(graph, result, revision)
+        if _alike(result) not in made:
+            made[_alike(result)] = trace_result(graph, result, revision)
     return made
+
+
+def _alike(result: Result) -> tuple[str, tuple[str, ...]]:
+    return result.source_artifact, result.computed_from
 
 
 def _number(result: Result, trace: Trace) -> dict[str, Any]:
@@ -153,7 +169,7 @@ def _comparison(
                 {
                     "system": f"{label(result)} with {name.stage}",
                     "stage": "global only" if name.stage == "global" else "two stage",
-                    "shortlist": _shortlist(facts, name.stage),
+                    "shortlist": shortlist_of(facts, name.stage),
                     "source": "this release",
                     "uses_dinov2": _uses(facts, "dinov2"),
                 },
@@ -224,22 +240,6 @@ def _seeds(numbers: Iterable[Result]) -> dict[str, Any]:
             "artifact": RESULTS_PATH,
         }
     return tree or _missing("no system was run with two or more seeds")
-
-
-def _shortlist(trace: Trace, stage: str) -> int | None:
-    """How many images a stage reorders: what its name says (`ames-k1600`), else its recorded parameters."""
-    if stage == "global":
-        return None
-    said = _SHORTLIST.search(stage)
-    if said:
-        return int(said.group(1))
-    for artifact in trace.artifacts.values():
-        if artifact.step == "reranking":
-            for code in artifact.code:
-                for key, value in _leaves(code.parameters):
-                    if key in ("shortlist", "k") and isinstance(value, int):
-                        return value
-    return None
 
 
 def _uses(trace: Trace, name: str) -> bool:

@@ -1,15 +1,21 @@
 """The parts of a card that lineage fills: protocols, training data, artifacts with hashes, sources."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cairn.lineage.graph import load_graph
 from cairn.lineage.sources import Source
+from cairn.lineage.tables import flattened, run_of, step_of
 from cairn.lineage.tracing import Artifact, Trace
-from cairn.results.names import NONE
+from cairn.results.names import FIRST_STAGE, NONE
 from cairn.results.table import Result, benchmark_facts, read_json_object
 
 # Parts of the effective parameters that belong to the benchmark, the rest are the system's.
+# The step that audited → the file in which it says what it found.
+AUDITS = {"contamination": "contamination.json", "verification": "image_audit.json"}
+_SHORTLIST = re.compile(r"(?:^|-)k(\d+)(?:-|$)")
 BENCHMARK_STEPS = ("sources", "manifest", "ground_truth", "training")
 
 
@@ -29,16 +35,30 @@ def protocol_section(root: Path, numbers: Sequence[Result], traces: Mapping[str,
             "gallery": _span(result.gallery_size for result in own),
             "notes": [str(note) for note in _list(facts.get("notes"))],
             "protocol": facts.get("protocol"),
+            "harness": {
+                "name": "Cairn: its own implementation of the protocol",
+                "code_digest": next((code.digest for code in scores.code), None),
+                "packages": {
+                    name: version for code in scores.code for name, version in code.packages.items()
+                },
+            },
             "scored_by": {path: sha for code in scores.code for path, sha in code.modules.items()},
             "parameters": _parameters(trace, BENCHMARK_STEPS, inside=True),
             "artifact": trace.root,
             "md5": scores.md5,
         }
     for path, trace in sorted(traces.items()):
-        name = trace.result.name
-        runs.setdefault(name.benchmark, {})[name.system] = {
+        stages = sorted({r.name.stage for r in numbers if r.source_artifact == path})
+        runs.setdefault(trace.result.name.benchmark, {})[_run_label(trace.result)] = {
             "parameters": _parameters(trace, BENCHMARK_STEPS, inside=False),
-            "stages": sorted({r.name.stage for r in numbers if r.source_artifact == path}),
+            "stages": stages,
+            "second_stages": {
+                stage: {"shortlist": shortlist_of(trace, stage), "cell": _cell(root, trace, stage)}
+                for stage in stages
+                if stage != FIRST_STAGE and not stage.startswith("tail-")
+            },
+            "descriptors": _facts(root, trace, "descriptors", ("dim", "dtype", "encoder", "facts")),
+            "search": _facts(root, trace, "ranking", ("index", "top")),
             "artifact": path,
             "md5": trace.artifacts[trace.root].md5,
         }
@@ -63,10 +83,100 @@ def training_section(root: Path, numbers: Sequence[Result], traces: Mapping[str,
                 "artifact": path,
                 "md5": artifact.md5,
             }
-    heads = sorted({result.name.head for result in numbers if result.name.head != NONE})
+    heads: dict[str, Any] = {}
+    for head in sorted({result.name.head for result in numbers if result.name.head != NONE}):
+        heads[head] = {"artifacts": _heads(root, traces, head)}
     if not made and not heads:
         return {"status": "no data", "reason": "no number rests on training images or a trained head"}
     return {"images": dict(sorted(made.items())), "heads": heads}
+
+
+def contamination_section(root: Path, benchmarks: Iterable[str]) -> dict[str, Any]:
+    """What the audits of the training sets found, per benchmark and, picture by picture, per system."""
+    graph = load_graph(root)
+    made: dict[str, Any] = {}
+    reasons: list[str] = []
+    for benchmark in sorted(set(benchmarks)):
+        for path, recorded in sorted(graph.outputs.items()):
+            step = step_of(graph.producer[path])
+            if run_of(path)[0] != benchmark or step not in AUDITS:
+                continue
+            facts = read_json_object(root / path / AUDITS[step])
+            if facts is None:
+                continue
+            if facts.get("audited") is not True:
+                reasons.append(f"{path}: {facts.get('note', 'not audited')}")
+                continue
+            entry = made.setdefault(benchmark, {"classes": None, "images": {}})
+            found = {"artifact": path, "md5": recorded.md5, "found": facts}
+            if step == "contamination":
+                entry["classes"] = found
+            else:
+                entry["images"][run_of(path)[1]] = found
+    if made:
+        return made
+    return {
+        "status": "no data",
+        "reason": "; ".join(reasons) or "no contamination audit is among the artifacts",
+    }
+
+
+def shortlist_of(trace: Trace, stage: str) -> int | None:
+    """How many images a stage reorders: what its name says (`ames-k1600`), else its recorded parameters."""
+    if stage == FIRST_STAGE:
+        return None
+    said = _SHORTLIST.search(stage)
+    if said:
+        return int(said.group(1))
+    for artifact in trace.artifacts.values():
+        if artifact.step == "reranking":
+            for code in artifact.code:
+                for key, value in flattened(code.parameters):
+                    if key.rsplit(".", 1)[-1] in ("shortlist", "k") and isinstance(value, int):
+                        return value
+    return None
+
+
+def _run_label(result: Result) -> str:
+    name = result.name
+    return name.system if name.head == NONE else f"{name.system}/{name.head}"
+
+
+def _cell(root: Path, trace: Trace, stage: str) -> dict[str, Any]:
+    """The settings of the second stage that made `stage`, as its own record and its parameters have them."""
+    for path, artifact in trace.artifacts.items():
+        record = read_json_object(root / path / "reranking.json") if artifact.step == "reranking" else None
+        if record and record.get("stage") == stage:
+            method = str(record.get("method", ""))
+            given = [code.parameters.get("rerank", code.parameters) for code in artifact.code]
+            own = [p.get(method) for p in given if isinstance(p, Mapping)]
+            return {"method": method, **next((dict(x) for x in own if isinstance(x, Mapping)), {})}
+    return {}
+
+
+def _facts(root: Path, trace: Trace, step: str, keys: Iterable[str]) -> dict[str, Any]:
+    """Those of `keys` that the artifact of `step` says of itself: precision and size of what was compared."""
+    for path, artifact in trace.artifacts.items():
+        if artifact.step == step and path.rsplit("/", 1)[-1] == step:
+            record = read_json_object(root / path / f"{step}.json") or {}
+            return {key: record[key] for key in keys if key in record}
+    return {}
+
+
+def _heads(root: Path, traces: Mapping[str, Trace], head: str) -> dict[str, Any]:
+    """The artifacts with heads of this training protocol: how many classes and images, which seeds."""
+    made: dict[str, Any] = {}
+    for trace in traces.values():
+        for path, artifact in trace.artifacts.items():
+            record = read_json_object(root / path / "heads.json") if artifact.step == "heads" else None
+            if record is not None and record.get("protocol") == head:
+                made[path] = {
+                    "md5": artifact.md5,
+                    "train_classes": record.get("classes"),
+                    "train_images": record.get("images"),
+                    "seeds": sorted(record.get("seeds") or {}),
+                }
+    return dict(sorted(made.items()))
 
 
 def artifacts_section(traces: Mapping[str, Trace]) -> dict[str, Any]:
@@ -119,6 +229,7 @@ def _source(source: Source) -> dict[str, Any]:
         "retrieved": source.retrieved,
         "synthetic": source.synthetic,
         "note": source.note,
+        "status": source.status,
         "problem": source.problem,
     }
 

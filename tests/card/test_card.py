@@ -57,6 +57,74 @@ def test_sections_without_data_say_so(project: Path) -> None:
     assert card["protocol_notes"]["runs"]["toytown"]["rootsift-vlad"]["parameters"]["reranking"] == {"k": 100}
 
 
+def test_each_run_says_how_it_searched_and_reordered(project: Path) -> None:
+    base = project / "artifacts/toytown/rootsift-vlad"
+    (base / "descriptors/descriptors.json").write_text('{"dim": 16, "dtype": "float16", "images": 6}')
+    (base / "ranking/ranking.json").write_text('{"top": 1000, "index": {"kind": "flat"}}')
+    (base / "reranking/reranking.json").write_text('{"stage": "geometry-k100", "method": "geometry"}')
+    notes = build_card(project)["protocol_notes"]
+    run = notes["runs"]["toytown"]["rootsift-vlad"]
+    assert run["second_stages"] == {"geometry-k100": {"shortlist": 100, "cell": {"method": "geometry"}}}
+    assert run["descriptors"] == {"dim": 16, "dtype": "float16"}
+    assert run["search"] == {"top": 1000, "index": {"kind": "flat"}}
+    assert notes["runs"]["toytown"]["tiny-histogram"]["second_stages"] == {}
+    harness = notes["benchmarks"]["toytown"]["harness"]
+    assert len(harness["code_digest"]) == 64 and "numpy" in harness["packages"]
+
+
+def test_audits_and_heads_among_the_artifacts_stand_in_the_card(project: Path) -> None:
+    """In the form in which the steps contamination, verification and heads write them."""
+    import yaml
+
+    from cairn.files import dvc_digest
+
+    flagged = {"inclusive": {"classes": 3, "images": 18}}
+    audit = {"audited": True, "flagged": flagged, "sets": {"standard": {"classes": 8, "images": 24}}}
+    files = {
+        "contamination@toytown": ("artifacts/toytown/contamination", "contamination.json", audit),
+        "verification@toytown-rootsift-vlad": (
+            "artifacts/toytown/rootsift-vlad/verification",
+            "image_audit.json",
+            {"audited": True, "stance": "inclusive"},
+        ),
+        "heads@toytown-rootsift-vlad-decon": (
+            "artifacts/toytown/rootsift-vlad/heads/decon",
+            "heads.json",
+            {"protocol": "decon", "classes": 5, "images": 6, "seeds": {"0": {}, "1": {}}},
+        ),
+    }
+    lock = yaml.safe_load((project / "dvc.lock").read_text())
+    for stage, (folder, name, facts) in files.items():
+        (project / folder).mkdir(parents=True)
+        (project / folder / name).write_text(json.dumps(facts))
+        made = {"path": folder, "hash": "md5", "md5": dvc_digest(project / folder)}
+        lock["stages"][stage] = {"cmd": "x", "deps": [], "outs": [made]}
+        if stage.startswith("heads"):
+            scores = lock["stages"]["scores@toytown-rootsift-vlad"]
+            scores["deps"].append({key: made[key] for key in ("path", "hash", "md5")})
+    (project / "dvc.lock").write_text(yaml.safe_dump(lock))
+    rows = read_results(project / RESULTS_PATH)
+    rows += [
+        replace(r, name=replace(r.name, head="decon", seed="0"))
+        for r in rows
+        if r.name.system == "rootsift-vlad"
+    ]
+    write_results(project / RESULTS_PATH, rows)
+    card = build_card(project)
+    found = card["contamination"]["toytown"]
+    assert found["classes"]["found"]["flagged"] == flagged
+    assert found["classes"]["artifact"] == "artifacts/toytown/contamination"
+    assert found["images"]["rootsift-vlad"]["md5"].endswith(".dir")
+    (head,) = card["training_protocols"]["heads"]["decon"]["artifacts"].values()
+    assert (head["train_classes"], head["train_images"], head["seeds"]) == (5, 6, ["0", "1"])
+    # An audit that found nothing to look at is no data, and its reason is given.
+    (project / "artifacts/toytown/rootsift-vlad/verification/image_audit.json").unlink()
+    (project / "artifacts/toytown/contamination/contamination.json").write_text(
+        '{"audited": false, "note": "no landmark list"}'
+    )
+    assert "no landmark list" in build_card(project)["contamination"]["reason"]
+
+
 def test_an_unpinned_source_shows_on_each_number_that_rests_on_it(project: Path) -> None:
     listed = project / "artifacts/places/sources/sources.json"
     entries = json.loads(listed.read_text())
