@@ -27,13 +27,19 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(EXTRA) requirements-dev.lock
 	@$(PIP) install --quiet --requirement requirements-dev.lock
 	@touch $@
 
+# roc-validator, which checks `cairn export ro-crate` in the tests, wants another rich than Cairn: it has its own place.
+$(VENV)/rocrate/.installed: requirements-rocrate.lock $(VENV)/.installed-dev
+	@test -x $(VENV)/rocrate/bin/python || $(PYTHON) -m venv $(VENV)/rocrate
+	@$(VENV)/rocrate/bin/python -m pip --disable-pip-version-check install --quiet --requirement requirements-rocrate.lock
+	@touch $@
+
 demo: install ## draw the synthetic town, run the default graph, print the numbers
 	@$(BIN)/cairn run
 
 demo-full: install ## everything that works without a download (adds profiles/full.yaml to params.yaml)
 	@$(BIN)/cairn run --profile full
 
-test: $(VENV)/.installed-dev ## the whole suite, lint and types
+test: $(VENV)/.installed-dev $(VENV)/rocrate/.installed ## the whole suite, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python cairn

@@ -12,6 +12,7 @@ from pipelines.commands import (
     bless,
     card,
     check_card,
+    export,
     fetch,
     graph,
     run,
@@ -45,6 +46,7 @@ app.command("tail")(tail.tail)
 app.add_typer(audit.app, name="audit")
 app.command("card")(card.card)
 app.command("check-card")(check_card.check_card)
+app.add_typer(export.app, name="export")
 app.command("ui")(ui.ui)
 app.command("generate")(graph.generate)
 app.command("code", hidden=True)(graph.code)
