@@ -93,7 +93,7 @@ def describe_with_heads(descriptors: Path, heads: Path, output: Path) -> None:
     `descriptors` is what `extract_descriptors` wrote, `heads` what `train_heads` wrote. A zero descriptor (an
     image without features) stays zero. ArtifactError where the head's input is of another dimension.
     """
-    from cairn.heads.projection import apply_head, load_head
+    from cairn.heads.projection import load_head, through_head
 
     facts = read_heads(heads)
     shape = HeadShape(**facts["shape"])
@@ -113,9 +113,8 @@ def describe_with_heads(descriptors: Path, heads: Path, output: Path) -> None:
             "head_sha256": file_digest(path),
         }
         for file, ids, block in _files(descriptors, gallery, queries):
-            made = apply_head(head, block) * np.any(block != 0, axis=1, keepdims=True)
             id_column = "query_id" if file == QUERIES_FILE else "image_id"
-            write_shard(folder / file, ids, made.astype(gallery.dtype), about, id_column=id_column)
+            write_shard(folder / file, ids, through_head(head, block), about, id_column=id_column)
 
 
 def rank_with_heads(

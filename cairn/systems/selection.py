@@ -9,7 +9,7 @@ import numpy as np
 from cairn.benchmarks.structure import GroundTruth
 from cairn.errors import InputError
 from cairn.heads.parameters import Selection
-from cairn.heads.projection import apply_head
+from cairn.heads.projection import through_head
 from cairn.images.manifest import Manifest
 from cairn.metrics.evaluate import score_ranking
 from cairn.search.exact import exact_search
@@ -42,7 +42,9 @@ def head_value(
     judged = [gallery.rows_of(ids) for ids in judged_ids]
 
     def value(head: "nn.Module") -> float:
-        found = exact_search(apply_head(head, asked), _Projected(gallery, head), rows, TOP, judged, threads=1)
+        found = exact_search(
+            through_head(head, asked), _Projected(gallery, head), rows, TOP, judged, threads=1
+        )
         table: dict[str, list] = {"query_id": [], "rank": [], "image_id": [], "score": []}
         for query, one, ids in zip(truth.queries, found, judged_ids, strict=True):
             behind = np.flatnonzero(one.judged_ranks >= len(one.rows)).tolist()
@@ -82,8 +84,8 @@ class _Projected:
         return self.head.second.out_features  # type: ignore[union-attr,return-value]
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        return apply_head(self.head, self.gallery.take(rows))
+        return through_head(self.head, self.gallery.take(rows))
 
     def blocks(self) -> Iterator[np.ndarray]:
         for block in self.gallery.blocks():
-            yield apply_head(self.head, block)
+            yield through_head(self.head, block)
