@@ -244,13 +244,14 @@ def _text(
 
     written = io.StringIO()
     console = Console(file=written, width=120, color_system=None, force_terminal=False, legacy_windows=False)
+    for line in dict.fromkeys(audits):
+        console.print(line)
+    console.print()
     for system, analysis, without in comparisons:
-        console.print(
-            f"{system}: heads {' and '.join(analysis.protocols)}" if not isinstance(analysis, str) else system
-        )
         if isinstance(analysis, str):
-            console.print(analysis)
+            console.print(f"{system}: {analysis}")
             continue
+        console.print(f"{system}: heads {' and '.join(analysis.protocols)}")
         for part in seed_tables(analysis):
             console.print(part)
         cells = [f"{one.cell} {without[one.cell]:.2f}" for one in analysis.cells if one.cell in without]
