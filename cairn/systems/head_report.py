@@ -48,11 +48,18 @@ def report_heads(root: Path, runs: Iterable[tuple[str, str]], output: Path) -> N
         ]
         if benchmarks:
             comparisons += compare_heads(root, benchmarks, system)
+    plain = {
+        f"{benchmark}/{system}": plain_cells(root, benchmark, system, _shown(root, benchmark))
+        for benchmark, system in pairs
+        if _shown(root, benchmark) and _scored(root, benchmark, system)
+    }
     audits = [line for benchmark, system in pairs for line in audit_lines(root, benchmark, system)]
     write_json(output / USES_FILE, {"uses": [use.as_json() for use in uses]})
-    write_json(output / SEEDS_FILE, {"comparisons": [_json(*one) for one in comparisons]})
+    write_json(
+        output / SEEDS_FILE, {"comparisons": [_json(*one) for one in comparisons], "without_head": plain}
+    )
     with atomic(output / REPORT_FILE) as temporary:
-        temporary.write_text(_text(audits, comparisons, uses), "utf-8")
+        temporary.write_text(_text(audits, comparisons, plain, uses), "utf-8")
 
 
 def compare_heads(
@@ -65,7 +72,7 @@ def compare_heads(
     without: dict[str, float] = {}
     selected_on = None
     for benchmark in benchmarks:
-        shown = frozenset(read_facts(_folder(root, benchmark) / "contamination").get(SHOWN_KEY, {}))
+        shown = _shown(root, benchmark)
         for protocol in _protocols(root, benchmark, system):
             for seed, cells in head_cells(root, benchmark, system, protocol, shown).items():
                 runs.setdefault(protocol, {}).setdefault(seed, {}).update(cells)
@@ -186,6 +193,15 @@ def _folder(root: Path, benchmark: str) -> Path:
     return Path(root) / "artifacts" / benchmark
 
 
+def _shown(root: Path, benchmark: str) -> frozenset[str]:
+    """The queries whose landmark a flagged class is named after."""
+    return frozenset(read_facts(_folder(root, benchmark) / "contamination").get(SHOWN_KEY, {}))
+
+
+def _scored(root: Path, benchmark: str, system: str) -> bool:
+    return (Path(root) / SCORES / benchmark / system / "scores.parquet").is_file()
+
+
 def _protocols(root: Path, benchmark: str, system: str) -> list[str]:
     """The protocols that a system has heads of: those that its scores are there of."""
     folder = Path(root) / SCORES / benchmark
@@ -236,9 +252,11 @@ def _share(share: Mapping[str, Any]) -> str:
 def _text(
     audits: Sequence[str],
     comparisons: Sequence[tuple[str, SeedAnalysis | str, Mapping[str, float]]],
+    plain: Mapping[str, Mapping[str, float]],
     uses: Sequence[AuditedUse],
 ) -> str:
     from rich.console import Console
+    from rich.table import Table
 
     from cairn.contamination.show import seed_tables, uses_table
 
@@ -256,6 +274,22 @@ def _text(
             console.print(part)
         cells = [f"{one.cell} {without[one.cell]:.2f}" for one in analysis.cells if one.cell in without]
         console.print(f"Without a head: {', '.join(cells)}.\n")
+    table = Table(
+        title="without a head, first stage: queries whose landmark training shows, and the rest (points)",
+        title_justify="left",
+        header_style="bold",
+    )
+    for name in ("system", "slice", SHOWN, REST):
+        table.add_column(name, justify="left" if name in ("system", "slice") else "right")
+    for name, cells in plain.items():
+        benchmark = name.partition("/")[0]
+        for cell in sorted(cells):
+            if f"{cell}/{SHOWN}" in cells and f"{cell}/{REST}" in cells:
+                values = (f"{cells[f'{cell}/{part}']:.1f}" for part in (SHOWN, REST))
+                table.add_row(name, cell.removeprefix(f"{benchmark}/"), *values)
+    if table.row_count:
+        console.print(table)
+        console.print()
     console.print(uses_table(uses))
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
 

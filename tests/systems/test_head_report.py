@@ -162,6 +162,7 @@ def test_the_text_says_what_the_numbers_say(report: Path):
     assert text.splitlines()[0].startswith(
         "drawn, classes by name (inclusive): 5 classes with 50 images are flagged"
     )
+    assert "queries whose landmark training shows, and the rest" in text
     for words in (
         "standard less decon",
         "drawn/all/shown",
