@@ -146,7 +146,7 @@ def audit_lines(root: Path, benchmark: str, system: str) -> list[str]:
     every, recall = images["precision"][0], images["recall"]
     parts = [
         f"{benchmark}/{system}, pictures, at {images['threshold_inliers']} inliers",
-        f"confirmed {_share(every['image_precision'])}, in {_share(every['class_precision'])}",
+        f"confirmed {_share(every['image_precision'])}, of {_count(every['class_precision'])} classes at least one",
     ]
     if recall:
         parts.append(f"the flagged classes hold {_share(recall)}")
@@ -245,8 +245,12 @@ def _json(system: str, analysis: SeedAnalysis | str, without: Mapping[str, float
     return {"system": system, **analysis.as_json(), "without_head": dict(without)}
 
 
+def _count(share: Mapping[str, Any]) -> str:
+    return f"{share['part']:,} of {share['whole']:,}"
+
+
 def _share(share: Mapping[str, Any]) -> str:
-    return f"{share['part']:,} of {share['whole']:,} {share['denominator']}"
+    return f"{_count(share)} {share['denominator']}"
 
 
 def _text(
