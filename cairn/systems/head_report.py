@@ -17,6 +17,7 @@ from cairn.files import atomic, write_json
 from cairn.images.manifest import Manifest, read_manifest
 from cairn.results.names import FIRST_STAGE, NONE
 from cairn.results.table import read_results
+from cairn.store.descriptors import open_shards
 from cairn.systems.heads import read_heads
 
 SEEDS_FILE, USES_FILE, REPORT_FILE = "seeds.json", "uses.json", "report.txt"
@@ -176,6 +177,10 @@ def uses_of(root: Path, benchmark: str, system: str) -> list[AuditedUse]:
         for use, arrays in (("vocabulary", others), ("centring and whitening", centring)):
             if arrays:
                 uses.append(TrainingUse(name, use, images, f"{source}, {which} ({', '.join(arrays)})"))
+    readout = folder / system / "readout" / "readout.json"
+    if readout.is_file() and (origin := _read(readout).get("learned_from")):
+        images = open_shards(folder / system / "training-descriptors").ids if origin == "training" else None
+        uses.append(TrainingUse(name, "read-out", images, source if images else f"the {origin} itself"))
     for protocol in _protocols(root, benchmark, system):
         images = _images(training, contamination, protocol)
         uses.append(TrainingUse(name, f"head {protocol}", images, f"{source}, {protocol}"))
