@@ -53,6 +53,7 @@ def job_of(node: Node, record: dict[str, Any], root: Path, output: Path) -> Job:
         parameters=record["parameters"],
         digest=record["digest"],
         features=record["features"],
+        head=node.head,
     )
 
 
