@@ -108,7 +108,7 @@ def contamination_section(root: Path, benchmarks: Iterable[str]) -> dict[str, An
                 reasons.append(f"{path}: {facts.get('note', 'not audited')}")
                 continue
             entry = made.setdefault(benchmark, {"classes": None, "images": {}})
-            found = {"artifact": path, "md5": recorded.md5, "found": facts}
+            found = {"artifact": path, "md5": recorded.md5, "found": _found(facts)}
             if step == "contamination":
                 entry["classes"] = found
             else:
@@ -119,6 +119,19 @@ def contamination_section(root: Path, benchmarks: Iterable[str]) -> dict[str, An
         "status": "no data",
         "reason": "; ".join(reasons) or "no contamination audit is among the artifacts",
     }
+
+
+def _found(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The gist of an audit: how it looked, what it flagged in that stance, and how sure it is.
+
+    All of it stands in the artifact; a card that repeated its every count would state each in many places.
+    """
+    stance = facts.get("stance")
+    made = {key: facts[key] for key in ("training", "stance", "landmarks", "minimum_images") if key in facts}
+    flagged = facts.get("flagged")
+    if isinstance(flagged, Mapping) and isinstance(flagged.get(stance), Mapping):
+        made["flagged"] = dict(flagged[stance])
+    return made
 
 
 def shortlist_of(trace: Trace, stage: str) -> int | None:

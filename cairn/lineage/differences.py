@@ -88,6 +88,13 @@ def compare(first: Side, second: Side) -> Comparison:
 def compare_numbers(first: Graph, one: Result, second: Graph, other: Result) -> Comparison:
     """What separates two numbers. Raises LineageError where a graph does not know the number's artifact."""
     found = compare(Side.of_number(first, one), Side.of_number(second, other))
+    if one.name.head != other.name.head:
+        # What was made for a head is kept under its name: it is another stage, not one that gave other bytes.
+        found.differences = [
+            item
+            for item in found.differences
+            if item.kind != "unexplained" or item.name.rsplit("/", 1)[-1] != one.name.head
+        ]
     for name in FIELDS:
         before, after = getattr(one.name, name), getattr(other.name, name)
         if before != after and (name in MEASURED or not found.differences):
@@ -184,7 +191,10 @@ class _Walk:
     def _own(self, one: str, other: str) -> None:
         """What differs in how `one` and `other` themselves were made."""
         mine, yours = _Made(self.first, one), _Made(self.second, other)
-        picked = mine.picked != yours.picked
+        # Another entry of a registry, or another step in the same place, brings its own modules and keys.
+        picked = mine.picked != yours.picked or step_of(self.first.stage(one)) != step_of(
+            self.second.stage(other)
+        )
         self._mappings("parameter", mine.parameters, yours.parameters, one, follows=picked)
         if mine.digest != yours.digest:
             if mine.files is None or yours.files is None:

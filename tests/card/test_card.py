@@ -79,7 +79,12 @@ def test_audits_and_heads_among_the_artifacts_stand_in_the_card(project: Path) -
     from cairn.files import dvc_digest
 
     flagged = {"inclusive": {"classes": 3, "images": 18}}
-    audit = {"audited": True, "flagged": flagged, "sets": {"standard": {"classes": 8, "images": 24}}}
+    audit = {
+        "audited": True,
+        "stance": "inclusive",
+        "flagged": flagged,
+        "sets": {"standard": {"classes": 8, "images": 24}},
+    }
     files = {
         "contamination@toytown": ("artifacts/toytown/contamination", "contamination.json", audit),
         "verification@toytown-rootsift-vlad": (
@@ -112,7 +117,7 @@ def test_audits_and_heads_among_the_artifacts_stand_in_the_card(project: Path) -
     write_results(project / RESULTS_PATH, rows)
     card = build_card(project)
     found = card["contamination"]["toytown"]
-    assert found["classes"]["found"]["flagged"] == flagged
+    assert found["classes"]["found"] == {"stance": "inclusive", "flagged": flagged["inclusive"]}
     assert found["classes"]["artifact"] == "artifacts/toytown/contamination"
     assert found["images"]["rootsift-vlad"]["md5"].endswith(".dir")
     (head,) = card["training_protocols"]["heads"]["decon"]["artifacts"].values()
