@@ -283,11 +283,7 @@ def _text(
             console.print(part)
         cells = [f"{one.cell} {without[one.cell]:.2f}" for one in analysis.cells if one.cell in without]
         console.print(f"Without a head: {', '.join(cells)}.\n")
-    table = Table(
-        title="without a head, first stage: queries whose landmark training shows, and the rest (points)",
-        title_justify="left",
-        header_style="bold",
-    )
+    table = Table(header_style="bold")
     for name in ("system", "slice", SHOWN, REST):
         table.add_column(name, justify="left" if name in ("system", "slice") else "right")
     for name, cells in plain.items():
@@ -297,6 +293,9 @@ def _text(
                 values = (f"{cells[f'{cell}/{part}']:.1f}" for part in (SHOWN, REST))
                 table.add_row(name, cell.removeprefix(f"{benchmark}/"), *values)
     if table.row_count:
+        console.print(
+            "without a head, first stage: queries whose landmark training shows, and the rest (points)"
+        )
         console.print(table)
         console.print()
     console.print(uses_table(uses))
