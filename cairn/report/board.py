@@ -2,27 +2,16 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cairn.card.published import Published
-from cairn.card.standing import TELLING_SLICES
+from cairn.report.words import TAIL, headline, metric_title, slice_title, stage_words, telling_slice
 from cairn.results.names import FIRST_STAGE, NONE
-from cairn.results.show import (
-    HEADLINES,
-    METRIC_TITLES,
-    SLICE_ORDER,
-    SLICE_TITLES,
-    format_interval,
-    format_number,
-    format_value,
-    slice_key,
-    stage_title,
-)
+from cairn.results.show import SLICE_ORDER, format_interval, format_number, format_value, slice_key
 from cairn.results.table import Result
 
 MOST_COLUMNS = 10
-TAIL = "tail-"
 
 
 @dataclass(frozen=True)
@@ -75,45 +64,6 @@ class Board:
     others: int
 
 
-def metric_title(metric: str) -> str:
-    """`map@100` → `mAP@100`; a metric without a title of its own stays as it is."""
-    family, at, depth = metric.partition("@")
-    return METRIC_TITLES.get(metric) or METRIC_TITLES.get(family, family) + at + depth
-
-
-def slice_title(name: str) -> str:
-    """What stands over a column: `Easy`, `all`."""
-    return name.capitalize() if name in SLICE_TITLES else name
-
-
-def series_title(result: Result) -> str:
-    """System, head, seed and stage in one line: `rootsift-vlad + geometric rerank`."""
-    name = result.name
-    system = " ".join([name.system, *(part for part in (name.head, name.seed) if part != NONE)])
-    return system if name.stage == FIRST_STAGE else f"{system} + {stage_words(name.stage)}"
-
-
-def stage_words(stage: str) -> str:
-    """A stage as words, with its cell where it has one: `geometric rerank (k100)`."""
-    if stage == FIRST_STAGE:
-        return "first ranking"
-    title, cell = stage_title(stage), stage.partition("-")[2]
-    return f"{title} ({cell})" if title != stage and cell else title
-
-
-def headline(metrics: Iterable[str]) -> str:
-    """The metric a benchmark is known by: the first of HEADLINES, then any mAP, else the first by name."""
-    there = sorted(set(metrics))
-    chosen = next((name for name in HEADLINES if name in there), None)
-    return chosen or next((name for name in there if name.startswith("map@")), there[0])
-
-
-def telling_slice(slices: Iterable[str]) -> str:
-    """The slice a leaderboard is sorted by: the hardest that there is."""
-    there = sorted(set(slices), key=slice_key)
-    return next((name for name in (*TELLING_SLICES, "overall") if name in there), there[0])
-
-
 def build_boards(numbers: Sequence[Result], published: Sequence[Published]) -> dict[str, list[Board]]:
     """Benchmark → its boards, that of its headline metric first. Tail estimates stand elsewhere."""
     groups: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -123,15 +73,25 @@ def build_boards(numbers: Sequence[Result], published: Sequence[Published]) -> d
     boards = {}
     for benchmark, metrics in sorted(groups.items()):
         first = headline(metrics)
-        order = sorted(metrics, key=lambda name: (name != first, name))
+        order = sorted(metrics, key=lambda name: (name != first, *_natural(name)))
         boards[benchmark] = [
             _board(benchmark, metric, metrics[metric], numbers, published) for metric in order
         ]
     return boards
 
 
+def _natural(metric: str) -> tuple[str, int]:
+    """`mp@5` before `mp@10`."""
+    family, _, depth = metric.partition("@")
+    return (family, int(depth)) if depth.isdigit() else (metric, 0)
+
+
 def _board(
-    benchmark: str, metric: str, places: Sequence[int], numbers: Sequence[Result], published: Sequence[Published]
+    benchmark: str,
+    metric: str,
+    places: Sequence[int],
+    numbers: Sequence[Result],
+    published: Sequence[Published],
 ) -> Board:
     slices = sorted({numbers[place].name.slice for place in places}, key=slice_key)
     shown = slices
@@ -177,7 +137,9 @@ def _own_lines(places: Sequence[int], numbers: Sequence[Result], slices: Sequenc
         lines.append(_line("seed" if several else "own", key, cells, numbers[next(iter(own.values()))]))
     for (system, head, stage), keys in sorted(seeds.items()):
         if len(keys) > 1:
-            cells = tuple(_mean([rows[key][name] for key in keys if name in rows[key]], numbers) for name in slices)
+            cells = tuple(
+                _mean([rows[key][name] for key in keys if name in rows[key]], numbers) for name in slices
+            )
             key = (system, head, f"mean of {len(keys)} seeds", stage)
             lines.append(_line("mean", key, cells, numbers[next(iter(rows[keys[0]].values()))]))
     return lines
@@ -188,7 +150,9 @@ def _line(kind: str, key: tuple[str, ...], cells: tuple[Cell | None, ...], examp
     words = [system, *([head] if head != NONE else [])]
     if seed != NONE:
         words.append(seed if kind == "mean" else f"seed {seed}")
-    return Line(kind, " · ".join(words), stage_words(stage), stage == FIRST_STAGE, cells, example.gallery_size)
+    return Line(
+        kind, " · ".join(words), stage_words(stage), stage == FIRST_STAGE, cells, example.gallery_size
+    )
 
 
 def _cell(place: int, numbers: Sequence[Result]) -> Cell:
@@ -213,7 +177,9 @@ def _mean(places: Sequence[int], numbers: Sequence[Result]) -> Cell | None:
     scale = 100 if unit == "fraction" else 1
     spread = format_number(statistics.stdev(values), unit) if len(values) > 1 else ""
     mean = statistics.fmean(values)
-    return Cell(tuple(places), format_number(mean, unit), mean * scale, spread=f"± {spread}" if spread else "")
+    return Cell(
+        tuple(places), format_number(mean, unit), mean * scale, spread=f"± {spread}" if spread else ""
+    )
 
 
 def _published_lines(
@@ -225,7 +191,8 @@ def _published_lines(
         if row.metric != metric or not any(name in values for name in slices):
             continue
         cells = tuple(
-            Cell((), f"{values[name]:.1f}", float(values[name])) if name in values else None for name in slices
+            Cell((), f"{values[name]:.1f}", float(values[name])) if name in values else None
+            for name in slices
         )
         stage = row.stage if row.shortlist is None else f"{row.stage} (k{row.shortlist})"
         note = f"{row.source}. {row.note}".strip() if row.note else row.source
@@ -235,7 +202,9 @@ def _published_lines(
 
 def _mark_best(lines: Sequence[Line], columns: int) -> list[Line]:
     tops = [
-        max((line.cells[c].sort for line in lines if line.kind != "published" and line.cells[c]), default=None)  # type: ignore[union-attr]
+        max(
+            (line.cells[c].sort for line in lines if line.kind != "published" and line.cells[c]), default=None
+        )  # type: ignore[union-attr]
         for c in range(columns)
     ]
     marked = []

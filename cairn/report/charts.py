@@ -7,7 +7,7 @@ shape or dash too, for eyes and printers that do not tell colours apart.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cairn.report.board import metric_title
+from cairn.report.words import metric_title
 from cairn.results.show import slice_key
 
 COLOURS = 8
@@ -17,7 +17,16 @@ ROWS = "rows"
 """The name under which a chart finds its rows."""
 
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 3], [10, 4], [4, 1], [6, 2, 2, 2]]
-_SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
+_SHAPES = [
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "triangle-left",
+]
 _BARS = 6  # more slices than this are dots in lines, since bars would be too thin to read
 
 Rows = Sequence[Mapping[str, Any]]
@@ -79,7 +88,9 @@ def _base(height: int) -> Any:
 def _colour(rows: Rows, key: str = "series", legend: bool = True) -> Any:
     import altair as alt
 
-    return alt.Color(f"{key}:N", title=None, scale=_scale(rows, key, _palette()), **({} if legend else {"legend": None}))
+    return alt.Color(
+        f"{key}:N", title=None, scale=_scale(rows, key, _palette()), **({} if legend else {"legend": None})
+    )
 
 
 def _palette() -> list[str]:
@@ -112,21 +123,35 @@ def slices_chart(rows: Rows) -> Any:
         x = alt.X("slice:N", sort=names, title=None, axis=alt.Axis(labelAngle=0, labelFontSize=13))
         offset = alt.XOffset("series:N", sort=series)
         y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, 100]))
-        bars = _base(280).mark_bar(cornerRadiusTopLeft=2, cornerRadiusTopRight=2).encode(
-            x, y, offset, _colour(rows), tooltip=tips
+        bars = (
+            _base(280)
+            .mark_bar(cornerRadiusTopLeft=2, cornerRadiusTopRight=2)
+            .encode(x, y, offset, _colour(rows), tooltip=tips)
         )
-        rules = _base(280).mark_rule(stroke="var(--ink)", strokeWidth=1.5).encode(
-            x, alt.Y("low:Q"), alt.Y2("high:Q"), offset
+        rules = (
+            _base(280)
+            .mark_rule(stroke="var(--ink)", strokeWidth=1.5)
+            .encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), offset)
         )
         return alt.layer(bars, rules)
     height = 30 + 20 * len(names)
     y = alt.Y("slice:N", sort=names, title=None, axis=alt.Axis(grid=True))
     x = alt.X("value:Q", title=title, scale=alt.Scale(domain=[0, 100]))
-    dots = _base(height).mark_point(filled=True, size=55, opacity=0.95).encode(
-        x, y, _colour(rows), alt.Shape("series:N", title=None, scale=_scale(rows, "series", _SHAPES)), tooltip=tips
+    dots = (
+        _base(height)
+        .mark_point(filled=True, size=55, opacity=0.95)
+        .encode(
+            x,
+            y,
+            _colour(rows),
+            alt.Shape("series:N", title=None, scale=_scale(rows, "series", _SHAPES)),
+            tooltip=tips,
+        )
     )
-    rules = _base(height).mark_rule(opacity=0.55).encode(
-        alt.X("low:Q", title=title), alt.X2("high:Q"), y, _colour(rows, legend=False)
+    rules = (
+        _base(height)
+        .mark_rule(opacity=0.55)
+        .encode(alt.X("low:Q", title=title), alt.X2("high:Q"), y, _colour(rows, legend=False))
     )
     return alt.layer(rules, dots)
 
@@ -135,18 +160,22 @@ def precision_recall_chart(rows: Rows) -> Any:
     """Precision against recall over all predictions, with the line of precision 90."""
     import altair as alt
 
-    line = _base(320).mark_line(interpolate="linear", strokeWidth=2).encode(
-        alt.X("recall:Q", title="recall (percent)", scale=alt.Scale(domain=[0, 100])),
-        alt.Y("precision:Q", title="precision (percent)", scale=alt.Scale(domain=[0, 100])),
-        _colour(rows),
-        alt.StrokeDash("series:N", title=None, scale=_scale(rows, "series", _DASHES)),
-        alt.Order("recall:Q"),
-        tooltip=[
-            alt.Tooltip("series:N"),
-            alt.Tooltip("recall:Q", format=".1f"),
-            alt.Tooltip("precision:Q", format=".1f"),
-            alt.Tooltip("score:Q", format=".4f"),
-        ],
+    line = (
+        _base(320)
+        .mark_line(interpolate="linear", strokeWidth=2)
+        .encode(
+            alt.X("recall:Q", title="recall (percent)", scale=alt.Scale(domain=[0, 100])),
+            alt.Y("precision:Q", title="precision (percent)", scale=alt.Scale(domain=[0, 100])),
+            _colour(rows),
+            alt.StrokeDash("series:N", title=None, scale=_scale(rows, "series", _DASHES)),
+            alt.Order("recall:Q"),
+            tooltip=[
+                alt.Tooltip("series:N"),
+                alt.Tooltip("recall:Q", format=".1f"),
+                alt.Tooltip("precision:Q", format=".1f"),
+                alt.Tooltip("score:Q", format=".4f"),
+            ],
+        )
     )
     ninety = _base(320).mark_rule(stroke="var(--ink-2)", strokeDash=[2, 4]).encode(y=alt.datum(90))
     return alt.layer(ninety, line)
@@ -195,13 +224,23 @@ def _against_size(rows: Rows, size: str, title: str, key: str) -> Any:
     )
     label = f"{metric_title(rows[0]['metric'])} (percent)"
     y = alt.Y("value:Q", title=label, scale=alt.Scale(zero=False))
-    tips = [alt.Tooltip(f"{key}:N"), alt.Tooltip(f"{size}:Q", format=",d"), alt.Tooltip("value:Q", format=".1f")]
+    tips = [
+        alt.Tooltip(f"{key}:N"),
+        alt.Tooltip(f"{size}:Q", format=",d"),
+        alt.Tooltip("value:Q", format=".1f"),
+    ]
     drawn = f"datum.{key} != 'interval'" if key == "estimator" else "true"
     lines = (
         _base(280)
         .mark_line(point=alt.OverlayMarkDef(size=28), strokeWidth=2)
         .transform_filter(drawn)
-        .encode(x, y, _series(rows, key), alt.StrokeDash(f"{key}:N", title=None, scale=_drawn(rows, key, _DASHES)), tooltip=tips)
+        .encode(
+            x,
+            y,
+            _series(rows, key),
+            alt.StrokeDash(f"{key}:N", title=None, scale=_drawn(rows, key, _DASHES)),
+            tooltip=tips,
+        )
     )
     bars = (
         _base(280)
@@ -229,12 +268,18 @@ def seeds_chart(rows: Rows) -> Any:
     names = list(dict.fromkeys(row["series"] for row in rows))
     y = alt.Y("series:N", sort=names, title=None, axis=alt.Axis(grid=True))
     x = alt.X("value:Q", title=f"{metric_title(rows[0]['metric'])} (percent)", scale=alt.Scale(zero=False))
-    row = alt.Row("slice:N", title=None, header=alt.Header(labelColor="var(--ink-2)", labelAngle=0, labelAlign="left"))
+    row = alt.Row(
+        "slice:N", title=None, header=alt.Header(labelColor="var(--ink-2)", labelAngle=0, labelAlign="left")
+    )
     height = 26 * len(names)
     points = (
         alt.Chart(alt.NamedData(name=ROWS), width="container", height=height)
         .mark_point(size=60, strokeWidth=1.6, color="var(--c1)")
-        .encode(x, y, tooltip=[alt.Tooltip("series:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".2f")])
+        .encode(
+            x,
+            y,
+            tooltip=[alt.Tooltip("series:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".2f")],
+        )
     )
     means = (
         alt.Chart(alt.NamedData(name=ROWS), width="container", height=height)
@@ -249,12 +294,24 @@ def gains_chart(rows: Rows) -> Any:
     """What a later stage gave each query, from the largest loss to the largest gain."""
     import altair as alt
 
-    line = _base(240).mark_line(strokeWidth=2, interpolate="step").encode(
-        alt.X("share:Q", title="queries, from the largest loss to the largest gain (percent)", scale=alt.Scale(domain=[0, 100])),
-        alt.Y("gain:Q", title="gain (points)"),
-        _colour(rows),
-        alt.StrokeDash("series:N", title=None, scale=_scale(rows, "series", _DASHES)),
-        tooltip=[alt.Tooltip("series:N"), alt.Tooltip("share:Q", format=".0f"), alt.Tooltip("gain:Q", format="+.1f")],
+    line = (
+        _base(240)
+        .mark_line(strokeWidth=2, interpolate="step")
+        .encode(
+            alt.X(
+                "share:Q",
+                title="queries, from the largest loss to the largest gain (percent)",
+                scale=alt.Scale(domain=[0, 100]),
+            ),
+            alt.Y("gain:Q", title="gain (points)"),
+            _colour(rows),
+            alt.StrokeDash("series:N", title=None, scale=_scale(rows, "series", _DASHES)),
+            tooltip=[
+                alt.Tooltip("series:N"),
+                alt.Tooltip("share:Q", format=".0f"),
+                alt.Tooltip("gain:Q", format="+.1f"),
+            ],
+        )
     )
     zero = _base(240).mark_rule(stroke="var(--ink-2)", strokeDash=[2, 4]).encode(y=alt.datum(0))
     return alt.layer(zero, line)

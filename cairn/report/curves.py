@@ -17,17 +17,22 @@ POINTS = 200
 """The largest number of points kept of a curve: more cannot be told apart on a screen."""
 
 
+def has_curves(protocol: str) -> bool:
+    """Whether `curve_rows` gives anything for `protocol`."""
+    return any(metric.family in ("disc21", "forb", *POOLED) for metric in parse_protocol(protocol))
+
+
 def curve_rows(
     ranking: Any, truth: GroundTruth, protocol: str, gallery_size: int, where: str = "ranking"
 ) -> list[dict[str, Any]]:
-    """Points of the curves that `protocol` has: curve, slice, x, y, score; none for a mean over queries.
+    """Points of the curves that `protocol` has: curve, slice, metric, x, y, score; none for a mean over queries.
 
     `precision-recall` (DISC21 and the pooled metrics): x recall, y precision down to a true prediction with that
     score, in the order of `cairn.metrics.micro_ap`. `thresholds` (FORB): x false-positive rate, y mAP@1 of the
     candidates that score at least the threshold of that rate, whose mean over x is t-mAP@1.
     """
     families = {metric.family for metric in parse_protocol(protocol)}
-    if not families & {"disc21", "forb", *POOLED}:
+    if not has_curves(protocol):
         return []
     rows = ranked_rows(ranking, truth, gallery_size, where=where)
     made: list[dict[str, Any]] = []
@@ -52,6 +57,7 @@ def _precision_recall(rows: RankedRows, truth: GroundTruth) -> Iterator[dict[str
             yield {
                 "curve": PRECISION_RECALL,
                 "slice": name,
+                "metric": "micro-ap",
                 "x": float(found[place] / pairs),
                 "y": float(precision[place]),
                 "score": float(score[points.index[place]]),
@@ -88,6 +94,7 @@ def _thresholds(rows: RankedRows, truth: GroundTruth) -> Iterator[dict[str, Any]
         yield {
             "curve": THRESHOLDS,
             "slice": "overall",
+            "metric": "t-map@1",
             "x": round(float(rate), 1),
             "y": float(values.mean()),
             "score": float(level),

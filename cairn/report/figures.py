@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cairn.report.board import metric_title, telling_slice
 from cairn.report.charts import MOST_CATEGORIES, MOST_SERIES, chart, choose_series
 from cairn.report.plots import TABLES, Rows
+from cairn.report.words import metric_title, telling_slice
 
 _EDGES = ("easy", "medium", "hard", "all", "overall")
 
@@ -134,7 +134,16 @@ def _by_slice(benchmark: str, name: str, rows: Rows) -> list[Figure]:
     piece = telling_slice({row["slice"] for row in rows})
     rows, words = _kept([row for row in rows if row["slice"] == piece], choose_series(rows))
     title = f"{metric_title(rows[0]['metric'])}, {piece}, against the gallery's size"
-    return [_figure(benchmark, name, "", title, f"Measured, not estimated; vertical lines are 95% intervals.{words}", rows)]
+    return [
+        _figure(
+            benchmark,
+            name,
+            "",
+            title,
+            f"Measured, not estimated; vertical lines are 95% intervals.{words}",
+            rows,
+        )
+    ]
 
 
 def _seeds(benchmark: str, rows: Rows) -> list[Figure]:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from cairn.files import atomic
-from cairn.report.board import TAIL, headline, series_title, stage_words, telling_slice
 from cairn.report.curves import POINTS, PRECISION_RECALL, THRESHOLDS
+from cairn.report.words import TAIL, headline, series_title, stage_words, telling_slice
 from cairn.results.names import FIRST_STAGE, NONE
+from cairn.results.scoring import CURVES_FILE
 from cairn.results.show import slice_key
-from cairn.results.table import SCORES_PATH, Result, read_json_object
+from cairn.results.table import SCORES_PATH, Result
 
 Rows = list[dict[str, Any]]
-CURVES_FILE = "curves.parquet"
 _SIZED = re.compile(r"-\d+[km]$|-(?:full|core|mini)$")
 
 
@@ -251,18 +251,18 @@ def _curves(
 
 def _tail(root: Path, runs: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     for benchmark, system in runs:
-        facts = read_json_object(root / "artifacts" / benchmark / system / "tail" / "tail.json") or {}
-        for point in facts.get("curve") or []:
-            yield {
-                "benchmark": benchmark,
-                "system": system,
-                "metric": facts["parameters"]["metric"],
-                "estimator": point["series"],
-                "n": point["n"],
-                "value": _percent(point["map"]),
-                "low": _percent(point["low"]) if "low" in point else None,
-                "high": _percent(point["high"]) if "high" in point else None,
-            }
+        for row in _table(root / SCORES_PATH / benchmark / system / CURVES_FILE):
+            if row["curve"] == "tail":
+                yield {
+                    "benchmark": benchmark,
+                    "system": system,
+                    "metric": row["metric"],
+                    "estimator": row["stage"].removeprefix(TAIL),
+                    "n": int(row["x"]),
+                    "value": _percent(row["y"]),
+                    "low": None if row["low"] is None else _percent(row["low"]),
+                    "high": None if row["high"] is None else _percent(row["high"]),
+                }
 
 
 def _gains(root: Path, runs: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:

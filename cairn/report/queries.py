@@ -10,8 +10,9 @@ from typing import Any
 from cairn.benchmarks.structure import GroundTruth, Query, read_ground_truth
 from cairn.errors import CairnError, ImageError
 from cairn.images.manifest import ImageSource, Manifest, read_manifest
-from cairn.report.board import metric_title, stage_words
+from cairn.metrics.revisitop import SETUPS
 from cairn.report.plots import query_values
+from cairn.report.words import metric_title, stage_words
 from cairn.results.names import FIRST_STAGE
 from cairn.results.table import SCORES_PATH, read_json_object
 
@@ -23,23 +24,26 @@ POSITIVES = ("positive", "easy", "hard")
 
 @dataclass(frozen=True)
 class Hit:
-    """One result. `grade`: `positive`, `easy`, `hard`, `junk`, or None for a negative; `picture` is a key."""
+    """One result. `grade` as in the ground truth, None for an unjudged image; `picture` is a key.
+
+    `word`: `positive`, `negative`, or `junk` for what the shown slice leaves out (easy images in the Hard setup).
+    """
 
     rank: int
     image: str
     score: float
     grade: str | None
+    word: str
     picture: str
-
-    @property
-    def right(self) -> bool:
-        return self.grade in POSITIVES
 
 
 @dataclass(frozen=True)
 class Strip:
-    """The first results at one stage. `value`: the query's own value there, as text; `first`: rank (from 1) of the
-    first positive, None where there is none."""
+    """The first results at one stage.
+
+    `value`: the query's own value there, as text; `first`: rank (from 1) of the first image that counts as a
+    positive in the shown slice, None where there is none.
+    """
 
     stage: str
     value: str
@@ -164,6 +168,7 @@ class _Run:
             self.paths[str(facts["stage"])] = base / system / "reranking" / "reranked.parquet"
         found, metric, piece = query_values(root / SCORES_PATH / benchmark / system / "per_query.parquet")
         self.values = {stage: found[stage] for stage in self.paths if stage in found}
+        self.positives = SETUPS.get(piece, (POSITIVES, ()))[0]
         metric = metric_title(metric).replace("mAP", "AP")
         self.label = f"{metric} {piece}" if piece not in ("all", "overall", "") else metric
 
@@ -174,12 +179,10 @@ class _Run:
         chosen = choose_queries(self.values, list(queries)) or self._by_score(tables[FIRST_STAGE])
         for reason, query_id in chosen:
             pictures: dict[str, str] = {}
-            strips = tuple(
-                self._strip(stage, table, query_id, pictures) for stage, table in tables.items()
-            )
+            strips = tuple(self._strip(stage, table, query_id, pictures) for stage, table in tables.items())
             query = queries[query_id]
             picture = self._query_picture(query, pictures) if query.image_id is not None else None
-            positives = len(self.truth.images(query_id, *POSITIVES))
+            positives = len(self.truth.images(query_id, *self.positives))
             yield Shown(reason, query_id, query.text or "", picture, positives, strips), pictures
 
     def _by_score(self, table: "_Ranking") -> list[tuple[str, str]]:
@@ -209,9 +212,11 @@ class _Run:
             if rank >= TOP:
                 break
             key = self._picture(row, None, pictures)
-            hits.append(Hit(rank + 1, image, score, judged.get(image), key))
+            grade = judged.get(image)
+            word = "positive" if grade in self.positives else "negative" if grade is None else "junk"
+            hits.append(Hit(rank + 1, image, score, grade, word, key))
         value = self.values.get(stage, {}).get(query_id)
-        found = [rank for rank, _, image, _ in rows if judged.get(image) in POSITIVES]
+        found = [rank for rank, _, image, _ in rows if judged.get(image) in self.positives]
         shown = "" if value is None else f"{self.label} {100 * value:.1f}"
         return Strip(stage_words(stage), shown, min(found) + 1 if found else None, tuple(hits))
 
