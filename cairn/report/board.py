@@ -11,7 +11,7 @@ from cairn.results.names import FIRST_STAGE, NONE
 from cairn.results.show import SLICE_ORDER, format_interval, format_number, format_value, slice_key
 from cairn.results.table import Result
 
-MOST_COLUMNS = 10
+MOST_COLUMNS = 6
 
 
 @dataclass(frozen=True)
@@ -201,16 +201,16 @@ def _published_lines(
 
 
 def _mark_best(lines: Sequence[Line], columns: int) -> list[Line]:
+    """Mark the highest of each column among our own lines; where there are seeds, their mean stands for them."""
+    ranked = [line for line in lines if line.kind in ("own", "mean")]
     tops = [
-        max(
-            (line.cells[c].sort for line in lines if line.kind != "published" and line.cells[c]), default=None
-        )  # type: ignore[union-attr]
-        for c in range(columns)
+        max((cell.sort for line in ranked if (cell := line.cells[c])), default=None) for c in range(columns)
     ]
     marked = []
     for line in lines:
+        own = line.kind in ("own", "mean")
         cells = tuple(
-            replace(cell, best=True) if cell and line.kind != "published" and cell.sort == tops[c] else cell
+            replace(cell, best=True) if own and cell and cell.sort == tops[c] else cell
             for c, cell in enumerate(line.cells)
         )
         marked.append(replace(line, cells=cells))

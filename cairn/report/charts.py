@@ -55,13 +55,13 @@ CONFIG: dict[str, Any] = {
         "tickColor": "var(--rule-2)",
         "labelFontSize": 12,
         "titleFontSize": 12,
-        "labelLimit": 220,
+        "labelLimit": 260,
     },
     "legend": {
         "labelColor": "var(--ink)",
         "titleColor": "var(--ink-2)",
         "labelFontSize": 12,
-        "labelLimit": 340,
+        "labelLimit": 380,
         "symbolStrokeWidth": 2,
         "orient": "top",
         "direction": "vertical",
@@ -85,12 +85,15 @@ def _base(height: int) -> Any:
     return alt.Chart(alt.NamedData(name=ROWS), width="container", height=height)
 
 
-def _colour(rows: Rows, key: str = "series", legend: bool = True) -> Any:
+def _colour(rows: Rows) -> Any:
     import altair as alt
 
-    return alt.Color(
-        f"{key}:N", title=None, scale=_scale(rows, key, _palette()), **({} if legend else {"legend": None})
-    )
+    return alt.Color("series:N", title=None, scale=_scale(rows, "series", _palette()))
+
+
+def _intervals(rows: Rows) -> bool:
+    """Whether there is one to draw: a mean over seeds has none."""
+    return any(row["low"] is not None for row in rows)
 
 
 def _palette() -> list[str]:
@@ -133,7 +136,7 @@ def slices_chart(rows: Rows) -> Any:
             .mark_rule(stroke="var(--ink)", strokeWidth=1.5)
             .encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), offset)
         )
-        return alt.layer(bars, rules)
+        return alt.layer(bars, rules) if _intervals(rows) else bars
     height = 30 + 20 * len(names)
     y = alt.Y("slice:N", sort=names, title=None, axis=alt.Axis(grid=True))
     x = alt.X("value:Q", title=title, scale=alt.Scale(domain=[0, 100]))
@@ -151,9 +154,9 @@ def slices_chart(rows: Rows) -> Any:
     rules = (
         _base(height)
         .mark_rule(opacity=0.55)
-        .encode(alt.X("low:Q", title=title), alt.X2("high:Q"), y, _colour(rows, legend=False))
+        .encode(alt.X("low:Q", title=title), alt.X2("high:Q"), y, _colour(rows))
     )
-    return alt.layer(rules, dots)
+    return alt.layer(rules, dots) if _intervals(rows) else dots
 
 
 def precision_recall_chart(rows: Rows) -> Any:
@@ -248,7 +251,7 @@ def _against_size(rows: Rows, size: str, title: str, key: str) -> Any:
         .transform_filter("isValid(datum.low)")
         .encode(x, alt.Y("low:Q", title=label), alt.Y2("high:Q"))
     )
-    return alt.layer(lines, bars)
+    return alt.layer(lines, bars) if _intervals(rows) else lines
 
 
 def _series(rows: Rows, key: str) -> Any:
@@ -268,25 +271,12 @@ def seeds_chart(rows: Rows) -> Any:
     names = list(dict.fromkeys(row["series"] for row in rows))
     y = alt.Y("series:N", sort=names, title=None, axis=alt.Axis(grid=True))
     x = alt.X("value:Q", title=f"{metric_title(rows[0]['metric'])} (percent)", scale=alt.Scale(zero=False))
-    row = alt.Row(
-        "slice:N", title=None, header=alt.Header(labelColor="var(--ink-2)", labelAngle=0, labelAlign="left")
-    )
-    height = 26 * len(names)
-    points = (
-        alt.Chart(alt.NamedData(name=ROWS), width="container", height=height)
-        .mark_point(size=60, strokeWidth=1.6, color="var(--c1)")
-        .encode(
-            x,
-            y,
-            tooltip=[alt.Tooltip("series:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".2f")],
-        )
-    )
+    height = 20 + 26 * len(names)
+    tips = [alt.Tooltip("series:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".2f")]
+    points = _base(height).mark_point(size=60, strokeWidth=1.6, color="var(--c1)").encode(x, y, tooltip=tips)
     means = (
-        alt.Chart(alt.NamedData(name=ROWS), width="container", height=height)
-        .mark_tick(thickness=3, size=20, color="var(--ink)")
-        .encode(alt.X("mean(value):Q", title=None), y)
+        _base(height).mark_tick(thickness=3, size=20, color="var(--ink)").encode(alt.X("mean(value):Q"), y)
     )
-    del row
     return alt.layer(points, means)
 
 

@@ -13,24 +13,24 @@ _EDGES = ("easy", "medium", "hard", "all", "overall")
 
 @dataclass(frozen=True)
 class Figure:
-    """One plot: `columns` (title of each) and `rows` are its table, `spec` draws the rows named by the columns."""
+    """One plot: `spec` draws `rows`, whose values are called `fields`; `columns` titles those that its table shows.
+
+    A column is None where every row says the same, which the figure's title says already.
+    """
 
     id: str
     title: str
     caption: str
     alt: str
     fields: tuple[str, ...]
-    columns: tuple[str, ...]
+    columns: tuple[str | None, ...]
     rows: tuple[tuple[Any, ...], ...]
     spec: Mapping[str, Any]
 
 
 def benchmark_figures(benchmark: str, tables: Mapping[str, Rows]) -> list[Figure]:
     """The figures that `tables` has rows for, in the order in which a reader asks."""
-    own = {
-        name: [row for row in rows if row.get("benchmark", row.get("family")) == benchmark]
-        for name, rows in tables.items()
-    }
+    own = {name: [row for row in rows if row["benchmark"] == benchmark] for name, rows in tables.items()}
     made = [
         *_slices(benchmark, own["slices"]),
         *_curves(benchmark, own["precision-recall"]),
@@ -45,9 +45,13 @@ def benchmark_figures(benchmark: str, tables: Mapping[str, Rows]) -> list[Figure
 
 def _figure(benchmark: str, name: str, part: str, title: str, caption: str, rows: Rows) -> Figure:
     table = TABLES[name]
-    kept = [field for field in table.columns if field not in ("benchmark", "family")]
-    # A column that says one thing throughout is said in the title.
-    kept = [f for f in kept if f not in ("metric", "slice") or len({row[f] for row in rows}) > 1]
+    fields = [field for field in table.columns if field != "benchmark"]
+    titles = [
+        None
+        if f in ("metric", "slice", "system") and len({row[f] for row in rows}) == 1
+        else table.columns[f]
+        for f in fields
+    ]
     key = next((f for f in ("series", "estimator") if f in table.columns), "")
     names = list(dict.fromkeys(str(row[key]) for row in rows if row[key] != "interval"))
     alt = f"{title}. {caption} Series: {', '.join(names)}. The table below the plot holds the same values."
@@ -56,9 +60,9 @@ def _figure(benchmark: str, name: str, part: str, title: str, caption: str, rows
         title=title,
         caption=caption,
         alt=alt,
-        fields=tuple(kept),
-        columns=tuple(table.columns[field] for field in kept),
-        rows=tuple(tuple(row[field] for field in kept) for row in rows),
+        fields=tuple(fields),
+        columns=tuple(titles),
+        rows=tuple(tuple(row[field] for field in fields) for row in rows),
         spec=chart(name, rows),
     )
 
@@ -134,13 +138,14 @@ def _by_slice(benchmark: str, name: str, rows: Rows) -> list[Figure]:
     piece = telling_slice({row["slice"] for row in rows})
     rows, words = _kept([row for row in rows if row["slice"] == piece], choose_series(rows))
     title = f"{metric_title(rows[0]['metric'])}, {piece}, against the gallery's size"
+    caption = f"Measured, not estimated; vertical lines are 95% intervals.{words}"
     return [
         _figure(
             benchmark,
             name,
             "",
             title,
-            f"Measured, not estimated; vertical lines are 95% intervals.{words}",
+            caption,
             rows,
         )
     ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from cairn.files import atomic
 from cairn.report.curves import POINTS, PRECISION_RECALL, THRESHOLDS
-from cairn.report.words import TAIL, headline, series_title, stage_words, telling_slice
+from cairn.report.words import MEAN, TAIL, headline, series_title, stage_words, telling_slice
 from cairn.results.names import FIRST_STAGE, NONE
 from cairn.results.scoring import CURVES_FILE
 from cairn.results.show import slice_key
@@ -71,7 +71,7 @@ TABLES: Mapping[str, Table] = {
         Table(
             "gallery",
             {
-                "family": "benchmark",
+                "benchmark": "benchmark",
                 "series": "system and stage",
                 "metric": "metric",
                 "slice": "slice",
@@ -185,23 +185,23 @@ def _seed_means(numbers: Iterable[Result]) -> Iterator[Result]:
         if len(rows) == 1:
             yield rows[0]
         else:
-            name = replace(rows[0].name, seed=f"mean-of-{len(rows)}-seeds")
+            name = replace(rows[0].name, seed=f"{MEAN}{len(rows)}-seeds")
             yield replace(rows[0], name=name, value=fmean(row.value for row in rows), low=None, high=None)
 
 
 def _gallery(numbers: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """Benchmarks that are one with galleries of several sizes: `roxford5k`, `roxford5k-1m`."""
+    """Benchmarks that are one with galleries of several sizes (`roxford5k`, `roxford5k-1m`), under the smallest."""
     sizes: dict[tuple[str, ...], dict[int, Result]] = defaultdict(dict)
-    for row in _main(numbers):
+    for row in _seed_means(_main(numbers)):
         family = _SIZED.sub("", row.name.benchmark)
         key = (family, row.name.metric, row.name.slice, series_title(row))
         sizes[key][row.gallery_size] = row
-    for (family, metric, piece, series), found in sorted(sizes.items()):
+    for (_, metric, piece, series), found in sorted(sizes.items()):
         if len(found) < 2:
             continue
         for size, row in sorted(found.items()):
             yield {
-                "family": family,
+                "benchmark": found[min(found)].name.benchmark,
                 "series": series,
                 "metric": metric,
                 "slice": piece,

@@ -8,6 +8,8 @@ from cairn.results.table import Result
 
 TAIL = "tail-"
 """What the stages of tail estimates begin with."""
+MEAN = "mean-of-"
+"""What stands for the seed where a value is the mean over several."""
 # The slice that a leaderboard is sorted by: the hardest that a benchmark has.
 TELLING_SLICES = ("hard", "all", "medium", "easy", "overall")
 # How the field writes the families of metrics that have no title in a terminal's table.
@@ -28,7 +30,8 @@ def slice_title(name: str) -> str:
 def series_title(result: Result) -> str:
     """System, head, seed and stage in one line: `rootsift-vlad + geometric rerank`."""
     name = result.name
-    system = " ".join([name.system, *(part for part in (name.head, name.seed) if part != NONE)])
+    seed = f"({name.seed.replace('-', ' ')})" if name.seed.startswith(MEAN) else name.seed
+    system = " ".join([name.system, *(part for part in (name.head, seed) if part != NONE)])
     return system if name.stage == FIRST_STAGE else f"{system} + {stage_words(name.stage)}"
 
 

@@ -173,7 +173,9 @@ async function draw(node) {
   if (!waiting.delete(node)) return;
   const plot = D.plots[node.dataset.plot];
   const rows = plot.rows.map((row) => Object.fromEntries(row.map((value, place) => [plot.fields[place], value])));
-  await vegaEmbed(node, { ...plot.spec, datasets: { rows } }, OPTIONS);
+  // Vega gives what it draws into a role of its own; the outer element keeps the name that readers hear.
+  const inside = node.appendChild(make("div"));
+  await vegaEmbed(inside, { ...plot.spec, datasets: { rows } }, OPTIONS);
   node.dataset.drawn = "1";
 }
 const near = new IntersectionObserver((entries) => {
@@ -194,10 +196,12 @@ for (const details of all("[data-table]")) {
     const place = details.querySelector(".scroll");
     if (!details.open || place.firstChild) return;
     const plot = D.plots[details.dataset.table];
-    const numeric = plot.columns.map((_, column) => plot.rows.every((row) => row[column] === null || typeof row[column] === "number"));
-    const head = make("tr", {}, ...plot.columns.map((title, column) => make("th", { scope: "col", class: numeric[column] ? "num" : null }, title)));
-    const rows = plot.rows.map((row) => make("tr", {}, ...row.map((value, column) => make("td", { class: numeric[column] ? "num" : null },
-      value === null ? "–" : typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 4 }) : value))));
+    const columns = plot.columns.map((title, at) => ({ title, at })).filter((column) => column.title !== null);
+    const numeric = (at) => plot.rows.every((row) => row[at] === null || typeof row[at] === "number");
+    for (const column of columns) column.class = numeric(column.at) ? "num" : null;
+    const head = make("tr", {}, ...columns.map((column) => make("th", { scope: "col", class: column.class }, column.title)));
+    const rows = plot.rows.map((row) => make("tr", {}, ...columns.map(({ at, class: kind }) => make("td", { class: kind },
+      row[at] === null ? "–" : typeof row[at] === "number" ? row[at].toLocaleString("en", { maximumFractionDigits: 4 }) : row[at]))));
     place.append(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
   });
 }
