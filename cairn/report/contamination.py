@@ -1,6 +1,6 @@
 """Contamination audits among the artifacts, as tables: whatever their JSON says, counts and lists of records."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,18 @@ class AuditTable:
 
 def contamination_tables(root: Path, benchmark: str) -> list[AuditTable]:
     """The tables of every audit of `benchmark` under `artifacts/`; none where no audit was made."""
-    found: list[AuditTable] = []
     base = root / "artifacts" / benchmark
-    for file in sorted({*base.glob("contamination*/*.json"), *base.glob("*/contamination*/*.json")}):
+    return _read(root, [*base.glob("contamination/*.json"), *base.glob("*/verification/*.json")])
+
+
+def training_tables(root: Path) -> list[AuditTable]:
+    """The tables of the report on heads: which training saw flagged images, what it gave beyond the seeds."""
+    return _read(root, (root / "artifacts/heads").glob("*.json"))
+
+
+def _read(root: Path, files: Iterable[Path]) -> list[AuditTable]:
+    found: list[AuditTable] = []
+    for file in sorted(files):
         record = read_json_object(file, limit=LARGEST)
         if record and file.name != "packages.json":
             artifact = file.parent.relative_to(root).as_posix()

@@ -17,7 +17,7 @@ from cairn.lineage.graph import load_numbers
 from cairn.lineage.lock import LOCK
 from cairn.lineage.tracing import Trace
 from cairn.report.board import Board, build_boards
-from cairn.report.contamination import contamination_tables
+from cairn.report.contamination import contamination_tables, training_tables
 from cairn.report.estimates import tail_reports
 from cairn.report.figures import Figure, benchmark_figures
 from cairn.report.plots import plot_tables
@@ -78,6 +78,7 @@ def build_report(root: Path, picture_bytes: int = PICTURE_BYTES) -> str:
         claims=claims,
         summary=_summary(numbers, benchmarks),
         picture_notes=notes,
+        training=training_tables(root),
         unpinned=sorted({source.location for trace in traces.values() for source in trace.unverified}),
         lock=file_digest(root / LOCK),
         data=data,
