@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cairn.benchmarks.adapters import load_adapter
 from cairn.parameters import load_parameters
@@ -114,7 +115,7 @@ def code_asset(root: Path, version: str) -> dg.AssetsDefinition:
     return code
 
 
-def benchmark_job(name: str) -> dg.UnresolvedAssetJobDefinition:
+def benchmark_job(name: str) -> UnresolvedAssetJobDefinition:
     """The job that brings all of one benchmark up to date."""
     group = name.replace("-", "_")
     return dg.define_asset_job(

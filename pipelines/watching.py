@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from pipelines.bridge import read_lock
 from pipelines.graph import Node
@@ -13,7 +14,7 @@ from pipelines.versions import Externals, external_versions
 WATCH_SECONDS = 30
 
 
-def folder_sensor(root: Path, node: Node, job: dg.UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
+def folder_sensor(root: Path, node: Node, job: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
     """The sensor of one benchmark's own files; off until someone turns it on in the page: to watch is to run.
 
     A run is requested once for a state of the files, and only when two looks in a row saw the same state: while

@@ -142,11 +142,11 @@ def choose_queries(
             if place < len(found) and place < (3 if found is worst else 2):
                 asked.append((reason if not place else _again(reason, place), found[place]))
     asked.append(("best", worst[-1]) if worst else ("", ""))
-    seen: dict[str, str] = {}
+    reasons: dict[str, list[str]] = {}
     for reason, query in asked:
-        if query and query not in seen:
-            seen[query] = reason
-    return [(reason, query) for query, reason in seen.items()]
+        if query:
+            reasons.setdefault(query, []).append(reason)
+    return [(", ".join(words), query) for query, words in reasons.items()]
 
 
 def _again(reason: str, place: int) -> str:

@@ -9,6 +9,7 @@ from cairn.lineage.graph import Code, load_graph
 from cairn.lineage.revision import Revision
 from cairn.lineage.sources import Source
 from cairn.lineage.tracing import Artifact, Trace, trace_result
+from cairn.results.show import format_interval, format_value
 from cairn.results.table import Result
 
 # A page says what `dvc.lock` says, wherever it is made: in a clone, or beside uncommitted work.
@@ -110,7 +111,11 @@ def _source(source: Source, sources: Index) -> int:
 
 
 def number_rows(numbers: Sequence[Result]) -> list[list[Any]]:
-    """Every number for the page's script: the seven fields, value, unit, low, high, queries, gallery, artifact, md5."""
+    """Every number for the page's script, in order of its names.
+
+    The seven fields, value, unit, low, high, queries, gallery, artifact, md5, and value and interval as they are
+    shown: rounded here, since JavaScript rounds halves another way.
+    """
     return [
         [
             *row.name.fields,
@@ -122,6 +127,8 @@ def number_rows(numbers: Sequence[Result]) -> list[list[Any]]:
             row.gallery_size,
             row.source_artifact,
             row.source_md5,
+            format_value(row),
+            format_interval(row),
         ]
         for row in numbers
     ]

@@ -36,8 +36,8 @@ def test_nothing_is_loaded_from_outside(page: Path):
 
 def test_pictures_keep_to_their_budget(project: Path):
     runs = [("town", "second"), ("copies", "first")]
-    shown, pictures, notes = query_galleries(project, runs, 40_000)
-    assert sum(len(data) for data in pictures.values()) <= 40_000
+    shown, pictures, notes = query_galleries(project, runs, 20_000)
+    assert sum(len(data) for data in pictures.values()) <= 20_000
     assert set(shown) == set(runs) and notes == []  # each run has its turn
     everything, _, _ = query_galleries(project, runs, 10_000_000)
     assert len(everything[runs[0]]) > len(shown[runs[0]])

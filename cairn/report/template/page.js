@@ -2,7 +2,7 @@
 (() => {
 const D = JSON.parse(document.getElementById("data").textContent);
 const FIELDS = ["benchmark", "system", "head", "seed", "stage", "slice", "metric"];
-const [VALUE, UNIT, LOW, HIGH, QUERIES, GALLERY, ARTIFACT, MD5] = [7, 8, 9, 10, 11, 12, 13, 14];
+const [VALUE, UNIT, LOW, HIGH, QUERIES, GALLERY, ARTIFACT, MD5, TEXT, RANGE] = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 const $ = (id) => document.getElementById(id);
 const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 const nameOf = (row) => row.slice(0, 7).join("/");
@@ -18,16 +18,10 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-function shown(value, unit) {
-  if (value === null) return "–";
-  if (unit === "fraction") return (100 * value).toFixed(1);
-  return Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(4)).toString();
-}
-
 function describe(row) {
   const said = row.slice(0, 7).filter((field) => field !== "-").join(", ");
-  const range = row[LOW] === null ? "" : `, 95% interval ${shown(row[LOW], row[UNIT])} to ${shown(row[HIGH], row[UNIT])}`;
-  return `${shown(row[VALUE], row[UNIT])}: ${said}${range}; show where it comes from`;
+  const range = row[RANGE] ? `, 95% interval ${row[RANGE].replace("–", " to ")}` : "";
+  return `${row[TEXT]}: ${said}${range}; show where it comes from`;
 }
 
 // ---- colours ---------------------------------------------------------------------------------------------------
@@ -124,10 +118,10 @@ function fillAll() {
       const cell = document.createElement("td");
       if (column.number) cell.className = "num";
       if (column.title === "value") {
-        const button = make("button", { type: "button", class: "n", "data-n": place, "aria-label": describe(row) }, shown(row[VALUE], row[UNIT]));
+        const button = make("button", { type: "button", class: "n", "data-n": place, "aria-label": describe(row) }, row[TEXT]);
         cell.append(button);
       } else if (column.title === "95%") {
-        cell.textContent = row[LOW] === null ? "–" : `${shown(row[LOW], row[UNIT])}–${shown(row[HIGH], row[UNIT])}`;
+        cell.textContent = row[RANGE] || "–";
       } else {
         const value = column.key(row);
         cell.textContent = typeof value === "number" ? value.toLocaleString("en") : value;
@@ -260,7 +254,7 @@ function nodesOf(numbers) {
   }
   const roots = [...new Set(numbers.map((place) => D.numbers[place][ARTIFACT]))].map((path) => artifact(L.ways[path].artifact));
   const first = D.numbers[numbers[0]];
-  const title = numbers.length > 1 ? `mean of ${numbers.length}` : `${shown(first[VALUE], first[UNIT])}`;
+  const title = numbers.length > 1 ? `mean of ${numbers.length}` : first[TEXT];
   nodes.set("n", { key: "n", title, hash: null, kind: "number", facts: numbers, below: roots });
   return nodes;
 }
@@ -395,7 +389,7 @@ function numberDetail(numbers) {
     const command = `cairn trace ${nameOf(row)}`;
     const names = Object.fromEntries(FIELDS.map((field, at) => [field, row[at]]).filter((pair) => pair[1] !== "-"));
     const unit = row[UNIT] === "fraction" ? "" : ` (${row[UNIT]})`;
-    parts.push(make("h3", {}, `${shown(row[VALUE], row[UNIT])}${unit}`), facts({
+    parts.push(make("h3", {}, `${row[TEXT]}${unit}`), facts({
       ...names,
       "exact value": row[VALUE],
       ...(row[LOW] === null ? {} : { "95% interval over queries": `${row[LOW]} to ${row[HIGH]}` }),
@@ -451,9 +445,9 @@ function openWay(numbers) {
   const first = D.numbers[numbers[0]];
   $("way-kind").textContent = numbers.length > 1 ? `Lineage of the mean over ${numbers.length} seeds` : "Lineage of a number";
   $("way-title").textContent = numbers.length > 1 ? nameOf(first).replace(`/${first[3]}/`, "/*/") : nameOf(first);
-  const mean = numbers.reduce((sum, place) => sum + D.numbers[place][VALUE], 0) / numbers.length;
-  const value = numbers.length > 1 ? shown(mean, first[UNIT]) : shown(first[VALUE], first[UNIT]);
-  const range = numbers.length > 1 || first[LOW] === null ? "" : ` 95% interval ${shown(first[LOW], first[UNIT])}–${shown(first[HIGH], first[UNIT])}`;
+  const mean = document.querySelector(`button.n[data-n="${numbers}"]`);
+  const value = numbers.length === 1 ? first[TEXT] : mean ? mean.textContent : "";
+  const range = numbers.length === 1 && first[RANGE] ? ` 95% interval ${first[RANGE]}` : "";
   $("way-head").replaceChildren(make("p", {}, make("span", { class: "value" }, value), range, numbers.length > 1 ? null : copyButton(nameOf(first), "the number's name")));
   document.querySelector(".panes").hidden = false;
   if (!dialog.open) dialog.showModal();
