@@ -7,9 +7,10 @@ import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.metrics import forb, micro_ap
-from cairn.metrics.evaluate import parse_protocol
+from cairn.metrics.evaluate import COPY_DETECTION, parse_protocol
 from cairn.metrics.judged import RankedRows, ranked_rows
-from cairn.metrics.protocols import POOLED, POSITIVES, predictions, slices
+from cairn.metrics.pooled import POOLED, predictions
+from cairn.metrics.protocols import POSITIVES, slices
 
 PRECISION_RECALL = "precision-recall"
 THRESHOLDS = "thresholds"
@@ -19,7 +20,7 @@ POINTS = 200
 
 def has_curves(protocol: str) -> bool:
     """Whether `curve_rows` gives anything for `protocol`."""
-    return any(metric.family in ("disc21", "forb", *POOLED) for metric in parse_protocol(protocol))
+    return any(metric.family in (*COPY_DETECTION, "forb", *POOLED) for metric in parse_protocol(protocol))
 
 
 def curve_rows(
@@ -36,7 +37,7 @@ def curve_rows(
         return []
     rows = ranked_rows(ranking, truth, gallery_size, where=where)
     made: list[dict[str, Any]] = []
-    if families & {"disc21", *POOLED}:
+    if families & {*COPY_DETECTION, *POOLED}:
         made += _precision_recall(rows, truth)
     if "forb" in families:
         made += _thresholds(rows, truth)
