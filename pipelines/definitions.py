@@ -120,8 +120,8 @@ def benchmark_job(name: str) -> UnresolvedAssetJobDefinition:
     group = name.replace("-", "_")
     return dg.define_asset_job(
         f"run_{group}",
-        dg.AssetSelection.groups(group),
-        description=f"Everything of {name}: sources, manifest, ground truth, and each of its runs, through DVC.",
+        dg.AssetSelection.groups(group) | dg.AssetSelection.assets("results"),
+        description=f"Everything of {name}, each of its runs included, and the table of all results; through DVC.",
     )
 
 

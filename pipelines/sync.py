@@ -155,6 +155,10 @@ def lock_metadata(root: Path, node: Node, entry: Mapping[str, Any]) -> dict[str,
     }
     if (table := root / node.output / "scores.parquet").is_file():
         metadata |= _score_metadata(table)
+    if (table := root / node.output / "results.parquet").is_file():
+        import pyarrow.parquet as pq
+
+        metadata["numbers"] = pq.ParquetFile(table).metadata.num_rows
     picture = root / node.output / "gallery.png"
     if picture.is_file():
         metadata["gallery"] = dg.MetadataValue.md(_embedded(picture))
