@@ -1,6 +1,7 @@
 """The report: one HTML file with every number, its plots, its queries and its way back; no network, no clock."""
 
 import base64
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -200,6 +201,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
+@functools.cache
 def _vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as vl-convert carries them, in a scope of their own."""
     import vl_convert
