@@ -168,7 +168,7 @@ def build_definitions(root: Path) -> dg.Definitions:
                 )
             )
     jobs = {name: benchmark_job(name) for name in parameters.benchmarks}
-    watched = [node for node in nodes.values() if node.externals]
+    watched = [node for node in nodes.values() if node.externals and node.step.name == "sources"]
     return dg.Definitions(
         assets=assets,
         asset_checks=[check for node in nodes.values() for check in checks_of(root, node)],

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -47,19 +47,21 @@ def node(step: str) -> Node:
     stage = f"{step}@town" if step in ("manifest", "ground_truth") else f"{step}@town-second"
     asset = ("town", step) if step in ("manifest", "ground_truth") else ("town", "second", step)
     inputs = {name: path for name, path in outputs.items() if name != step}
-    return Node(
-        step=cast(Any, SimpleNamespace(name=step, fan_in=None)),
-        key="town-second",
-        benchmark="town",
-        system="second",
-        stage=stage,
-        asset=asset,
-        output=outputs[step],
-        inputs=inputs,
-        upstream={},
-        externals={},
-        code=f"artifacts/code/{step}/town-second.json",
-    )
+    known = {
+        "step": cast(Any, SimpleNamespace(name=step, fan_in=None)),
+        "key": "town-second",
+        "benchmark": "town",
+        "system": "second",
+        "stage": stage,
+        "asset": asset,
+        "output": outputs[step],
+        "inputs": inputs,
+        "upstream": {},
+        "externals": {},
+        "code": f"artifacts/code/{step}/town-second.json",
+    }
+    # What else a node may have does not concern the checks.
+    return Node(**{one.name: known.get(one.name, "") for one in fields(Node)})
 
 
 def check(step: str, name: str) -> Check:
