@@ -181,7 +181,8 @@ def _render(data: Mapping[str, Any], **content: Any) -> str:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["count"] = lambda value: f"{value:,}"
-    scripts = [_vega(), (TEMPLATES / "page.js").read_text("utf-8")]
+    own = "\n".join((TEMPLATES / name).read_text("utf-8") for name in ("page.js", "lineage.js"))
+    scripts = [_vega(), f'"use strict";\n(() => {{\n{own}}})();\n']
     return environment.get_template("page.html.jinja").render(
         css=(TEMPLATES / "page.css").read_text("utf-8"),
         notices=(TEMPLATES / "notices.txt").read_text("utf-8"),
