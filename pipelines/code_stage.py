@@ -2,12 +2,13 @@
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cairn.files import atomic_directory, remove_leftovers, write_json
 from cairn.parameters import Parameters, load_parameters
+from cairn.results.table import read_json_object
 from pipelines.digests import CodeGraph
 from pipelines.generate import check_pipeline
 from pipelines.graph import Node, build_graph, effective_parameters
@@ -121,3 +122,21 @@ def code_version(record: Mapping[str, Any]) -> str:
 
     values = [record.get("digest"), record.get("parameters") or None]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def all_code_version(records: Iterable[Mapping[str, Any]]) -> str:
+    """The version of the `code` stage as a whole: it changes where that of any step does."""
+    import hashlib
+
+    versions = sorted(code_version(record) for record in records)
+    return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
+
+
+def recorded_code_version(root: Path, md5: str) -> str | None:
+    """`all_code_version` of the code files on disk, None where they are not those that have the hash `md5`."""
+    from cairn.files import dvc_digest
+
+    folder = root / CODE
+    if not folder.is_dir() or dvc_digest(folder) != md5:
+        return None
+    return all_code_version(read_json_object(file) or {} for file in sorted(folder.rglob("*.json")))

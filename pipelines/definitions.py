@@ -4,16 +4,30 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from cairn.benchmarks.adapters import load_adapter
 from cairn.parameters import load_parameters
 from pipelines.bridge import environment, read_lock
-from pipelines.code_stage import code_records, code_version
+from pipelines.checks import checks_of, protocol_of
+from pipelines.code_stage import all_code_version, code_records, code_version
 from pipelines.graph import Node, build_graph
 from pipelines.project import CODE, LOCK, PARAMETERS, enter_root
-from pipelines.sync import FINGERPRINT_TAG, external_key, lock_metadata, sync
+from pipelines.sync import CODE_KEY, FINGERPRINT_TAG, code_metadata, external_key, lock_metadata, sync
 from pipelines.versions import data_version, fingerprint
+from pipelines.watching import folder_sensor
 
 SYNC_SECONDS = 5
+OWNERS = ["team:cairn"]
+CODE_DESCRIPTION = """Digests of the code and the effective parameters of every step: one JSON file per step and run.
+
+Every other stage depends on its own file alone, so that a changed helper makes stale exactly what uses it, and a
+changed comment nothing. The file lists modules with hashes, which `cairn trace` shows.
+"""
+
+
+# The steps whose work a benchmark's protocol decides.
+PROTOCOL_STEPS = ("sources", "ground_truth", "ranking", "reranking", "scores", "tail")
 
 
 def group_name(node: Node) -> str:
@@ -21,7 +35,26 @@ def group_name(node: Node) -> str:
     return (node.benchmark or "results").replace("-", "_")
 
 
-def stage_asset(root: Path, node: Node, nodes: dict[str, Node], version: str) -> dg.AssetsDefinition:
+def description(node: Node, protocol: str) -> str:
+    """What a stranger should know of an asset: what it is, for what, by which protocol, where it lies. Markdown."""
+    of = " / ".join(part for part in (node.benchmark, node.system) if part)
+    lines = [node.step.description]
+    if of:
+        lines.append(f"Of **{of}**.")
+    if protocol and node.step.name in PROTOCOL_STEPS:
+        lines.append(f"Protocol: {protocol}.")
+    made_from = ", ".join(f"`{path}`" for path in (*node.inputs.values(), *node.externals.values()))
+    if made_from:
+        lines.append(f"Made from {made_from}.")
+    lines.append(
+        f"Files: `{node.output}`; DVC stage `{node.stage}`; code `{node.step.module.replace('.', '/')}.py`."
+    )
+    return "\n\n".join(lines)
+
+
+def stage_asset(
+    root: Path, node: Node, nodes: dict[str, Node], version: str, protocol: str
+) -> dg.AssetsDefinition:
     """The asset whose materialisation runs the node's DVC stage in a child process."""
     deps = [dg.AssetKey(nodes[stage].asset) for stages in node.upstream.values() for stage in stages]
     deps += [external_key(node.benchmark, name) for name in node.externals]
@@ -32,8 +65,8 @@ def stage_asset(root: Path, node: Node, nodes: dict[str, Node], version: str) ->
         group_name=group_name(node),
         kinds={*node.step.kinds, "dvc"},
         code_version=version,
-        description=node.step.description,
-        owners=["team:cairn"],
+        description=description(node, protocol),
+        owners=OWNERS,
         metadata={"dvc_stage": node.stage, "path": dg.MetadataValue.path(str(root / node.output))},
     )
     def made_by_dvc(context: dg.AssetExecutionContext):
@@ -51,7 +84,11 @@ def run_stage(context: dg.AssetExecutionContext, root: Path, stage: str, node: N
     client.run(context=context, command=command).get_results()
     entry = read_lock(root).get(stage, {})
     if node is None:
-        yield dg.MaterializeResult(data_version=dg.DataVersion(entry["outs"][0]["md5"]))
+        yield dg.MaterializeResult(
+            data_version=dg.DataVersion(entry["outs"][0]["md5"]),
+            tags={FINGERPRINT_TAG: fingerprint(entry)},
+            metadata=code_metadata(root, entry),
+        )
         return
     yield dg.MaterializeResult(
         data_version=dg.DataVersion(data_version(node, entry)),
@@ -60,14 +97,16 @@ def run_stage(context: dg.AssetExecutionContext, root: Path, stage: str, node: N
     )
 
 
-def code_asset(root: Path) -> dg.AssetsDefinition:
+def code_asset(root: Path, version: str) -> dg.AssetsDefinition:
     """The `code` stage: shown on its own, since every asset carries its digest as code version."""
 
     @dg.asset(
-        key=dg.AssetKey("code"),
+        key=CODE_KEY,
         group_name="code",
         kinds={"python", "dvc"},
-        description="Digests of the code and the effective parameters of every step.",
+        code_version=version,
+        owners=OWNERS,
+        description=CODE_DESCRIPTION,
         metadata={"path": dg.MetadataValue.path(str(root / CODE))},
     )
     def code(context: dg.AssetExecutionContext):
@@ -76,23 +115,14 @@ def code_asset(root: Path) -> dg.AssetsDefinition:
     return code
 
 
-def content_check(root: Path, node: Node) -> dg.AssetChecksDefinition:
-    """An asset check: the output on disk is the one `dvc.lock` records (a tampered file leaves Dagster fresh)."""
-
-    @dg.asset_check(
-        asset=dg.AssetKey(node.asset),
-        name="content_matches_lock",
-        description="Bytes on disk hash to dvc.lock's.",
+def benchmark_job(name: str) -> UnresolvedAssetJobDefinition:
+    """The job that brings all of one benchmark up to date."""
+    group = name.replace("-", "_")
+    return dg.define_asset_job(
+        f"run_{group}",
+        dg.AssetSelection.groups(group) | dg.AssetSelection.assets("results"),
+        description=f"Everything of {name}, each of its runs included, and the table of all results; through DVC.",
     )
-    def content_matches_lock() -> dg.AssetCheckResult:
-        from cairn.files import dvc_digest
-
-        entry, path = read_lock(root).get(node.stage), root / node.output
-        recorded = data_version(node, entry) if entry else "not in dvc.lock"
-        found = dvc_digest(path) if path.exists() else "missing"
-        return dg.AssetCheckResult(passed=found == recorded, metadata={"recorded": recorded, "found": found})
-
-    return content_matches_lock
 
 
 def lock_sensor(root: Path, nodes: dict[str, Node]) -> dg.SensorDefinition:
@@ -118,27 +148,35 @@ def build_definitions(root: Path) -> dg.Definitions:
     parameters = load_parameters(root / PARAMETERS)
     nodes = build_graph(parameters)
     records = code_records(root, parameters)
-    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [code_asset(root)]
+    protocols = {
+        name: protocol_of(load_adapter(entry["adapter"], f"benchmarks.{name}.adapter"))
+        for name, entry in parameters.benchmarks.items()
+    }
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [code_asset(root, all_code_version(records.values()))]
     for node in nodes.values():
-        assets.append(stage_asset(root, node, nodes, code_version(records[node.code])))
+        version = code_version(records[node.code])
+        assets.append(stage_asset(root, node, nodes, version, protocols.get(node.benchmark, "")))
         for name, path in node.externals.items():
             assets.append(
                 dg.AssetSpec(
                     external_key(node.benchmark, name),
                     group_name=group_name(node),
                     description=f"The user's own {name} of {node.benchmark}: {path}",
+                    owners=OWNERS,
+                    kinds={"file"},
                     metadata={"path": dg.MetadataValue.path(str((root / path).resolve()))},
                 )
             )
-    jobs = [
-        dg.define_asset_job(f"run_{name.replace('-', '_')}", dg.AssetSelection.groups(name.replace("-", "_")))
-        for name in parameters.benchmarks
-    ]
+    jobs = {name: benchmark_job(name) for name in parameters.benchmarks}
+    watched = [node for node in nodes.values() if node.externals and node.step.name == "sources"]
     return dg.Definitions(
         assets=assets,
-        asset_checks=[content_check(root, node) for node in nodes.values()],
-        jobs=jobs,
-        sensors=[lock_sensor(root, nodes)],
+        asset_checks=[check for node in nodes.values() for check in checks_of(root, node)],
+        jobs=list(jobs.values()),
+        sensors=[
+            lock_sensor(root, nodes),
+            *(folder_sensor(root, node, jobs[node.benchmark]) for node in watched),
+        ],
         # Two stages side by side fill two cores; each stage starts its own workers.
         executor=dg.multiprocess_executor.configured({"max_concurrent": 2, "start_method": {"spawn": {}}}),
     )

@@ -9,6 +9,7 @@ from cairn.errors import ParameterError
 from cairn.files import atomic
 from cairn.parameters import Parameters
 from pipelines.graph import build_graph, instances
+from pipelines.plots import plot_entries
 from pipelines.project import CODE, PARAMETERS, PIPELINE, RESULTS
 
 HEADER = "# Generated from the declarations in assets/ by `cairn generate`; edit those, not this file.\n"
@@ -27,7 +28,7 @@ def pipeline_text(parameters: Parameters) -> str:
             stages.update(_head_stages(step, parameters))
         else:
             stages[step.name] = _stage(step, parameters)
-    document = {"stages": stages, "metrics": [f"{RESULTS}/metrics.json"]}
+    document = {"stages": stages, "metrics": [f"{RESULTS}/metrics.json"], "plots": plot_entries()}
     return HEADER + yaml.safe_dump(document, sort_keys=False, width=10_000, default_flow_style=False)
 
 

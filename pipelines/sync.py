@@ -14,7 +14,9 @@ from dagster._core.definitions.data_version import (
 )
 
 from pipelines.bridge import read_lock
+from pipelines.code_stage import recorded_code_version
 from pipelines.graph import Node
+from pipelines.project import CODE
 from pipelines.versions import (
     Externals,
     data_version,
@@ -25,6 +27,10 @@ from pipelines.versions import (
 )
 
 FINGERPRINT_TAG = "cairn/lock"
+CODE_KEY = dg.AssetKey("code")
+MOST_VALUES = 12
+SHORTEST = 1000
+"""Dagster's page shows Markdown below this many characters in place, longer one behind a link."""
 _externals = Externals()
 
 
@@ -40,6 +46,8 @@ def sync(root: Path, instance: dg.DagsterInstance, nodes: Mapping[str, Node]) ->
     provenance (its own executor writes the same). Running it twice reports nothing new.
     """
     lock, reported = read_lock(root), []
+    if (entry := lock.get("code")) and _report_code(root, instance, entry):
+        reported.append("code")
     for node in nodes.values():
         entry = lock.get(node.stage)
         if entry is None:
@@ -98,6 +106,41 @@ def _report(
     )
 
 
+def _report_code(root: Path, instance: dg.DagsterInstance, entry: Mapping[str, Any]) -> bool:
+    """Report what `dvc.lock` says of the `code` stage; whether that was news."""
+    md5 = entry["outs"][0]["md5"]
+    latest = _latest(instance, CODE_KEY)
+    tags = dict(latest.tags or {}) if latest else {}
+    mark = fingerprint(entry)
+    if tags.get(FINGERPRINT_TAG) == mark and tags.get(DATA_VERSION_TAG) == md5:
+        return False
+    version = recorded_code_version(root, md5)
+    if version is None:
+        return False  # the files are being written, or are not here: nothing true can be said yet
+    tags = {
+        DATA_VERSION_TAG: md5,
+        DATA_VERSION_IS_USER_PROVIDED_TAG: "true",
+        CODE_VERSION_TAG: version,
+        FINGERPRINT_TAG: mark,
+    }
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            CODE_KEY, description="from dvc.lock", tags=tags, metadata=code_metadata(root, entry)
+        )
+    )
+    return True
+
+
+def code_metadata(root: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows beside the `code` stage."""
+    files = len(list((root / CODE).rglob("*.json")))
+    return {
+        "path": dg.MetadataValue.path(str(root / CODE)),
+        "dvc_hash": entry["outs"][0]["md5"],
+        "code_files": files,
+    }
+
+
 def lock_metadata(root: Path, node: Node, entry: Mapping[str, Any]) -> dict[str, Any]:
     """What the page shows beside a materialisation, all of it from `dvc.lock`, and the picture if there is one."""
     from pipelines.generate import recorded_parameters
@@ -110,10 +153,46 @@ def lock_metadata(root: Path, node: Node, entry: Mapping[str, Any]) -> dict[str,
         "parameters": dg.MetadataValue.json(recorded.get("parameters") or {}),
         "inputs": dg.MetadataValue.json({d["path"]: d.get("md5", "") for d in entry.get("deps") or []}),
     }
+    if (table := root / node.output / "scores.parquet").is_file():
+        metadata |= _score_metadata(table)
+    if (table := root / node.output / "results.parquet").is_file():
+        import pyarrow.parquet as pq
+
+        metadata["numbers"] = pq.ParquetFile(table).metadata.num_rows
     picture = root / node.output / "gallery.png"
     if picture.is_file():
         metadata["gallery"] = dg.MetadataValue.md(_embedded(picture))
     return metadata
+
+
+def _score_metadata(path: Path) -> dict[str, Any]:
+    """The headline metric as a table, and each of its values as a number, which Dagster plots over time."""
+    from cairn.errors import CairnError
+    from cairn.report.words import TAIL, headline, metric_title, stage_words
+    from cairn.results import read_results
+    from cairn.results.show import format_interval, format_value, slice_key
+
+    try:
+        rows = [row for row in read_results(path) if not row.name.stage.startswith(TAIL)]
+    except CairnError as error:
+        return {"numbers": str(error)}
+    if not rows:
+        return {"numbers": "none"}
+    metric = headline({row.name.metric for row in rows})
+    own = [row for row in rows if row.name.metric == metric]
+    own.sort(key=lambda row: (row.name.stage != "global", row.name.stage, slice_key(row.name.slice)))
+    values = {
+        f"{metric} {row.name.slice} {row.name.stage}": dg.MetadataValue.float(row.value)
+        for row in own[:MOST_VALUES]
+    }
+    head = f"| stage | slice | {metric_title(metric)} | 95% |\n|---|---|---:|---:|"
+    lines = [
+        f"| {stage_words(row.name.stage)} | {row.name.slice} | {format_value(row)} | {format_interval(row) or '–'} |"
+        for row in own
+    ]
+    while lines and len("\n".join([head, *lines])) >= SHORTEST:
+        lines.pop()
+    return {"numbers": dg.MetadataValue.md("\n".join([head, *lines])), **values}
 
 
 def _embedded(picture: Path, width: int = 1000, quality: int = 80) -> str:

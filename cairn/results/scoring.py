@@ -18,6 +18,7 @@ from cairn.results.names import NONE, NumberName
 from cairn.results.table import Result, write_results
 
 GLOBAL = "global"
+CURVES_FILE = "curves.parquet"
 
 
 def score_run(
@@ -34,6 +35,8 @@ def score_run(
 ) -> None:
     """Write `scores.parquet` (one row per number), `per_query.parquet` and `benchmark.json` under `output`.
 
+    Protocols with curves (copy detection, t-mAP), and a tail estimate, have a `curves.parquet` too: see
+    `cairn.report.curves`.
     `ranking` and `reranking` are artifacts of a run: stage `global`, and the stage that `reranking.json` names
     (none where its `stage` is null). Values are fractions, intervals 95% bootstrap over queries. A number that
     does not exist (no query has a positive) has no row. Raises `ArtifactError` where the files do not fit.
@@ -43,16 +46,21 @@ def score_run(
     gallery_size = read_manifest(manifest / "manifest.parquet").gallery_size
     rows: list[Result] = []
     per_query: list[Any] = []
+    curves: list[dict[str, Any]] = []
     for stage, path in stages(ranking, reranking):
         scored = _scored(path, truth, metric, gallery_size)
         rows += _rows(scored, NumberName(benchmark, system, NONE, NONE, stage, "all", "all"), gallery_size)
         per_query.append(_labelled(per_query_table(scored), stage))
+        curves += [{"stage": stage, **point} for point in _curves(path, truth, metric, gallery_size)]
     if tail is not None:
         rows += tail_rows(benchmark, system, tail, gallery_size)
+        curves += tail_curve(tail)
     shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
     rows = [_with_inputs(row, ranking, reranking, tail, ground_truth, manifest) for row in rows]
     write_results(output / "scores.parquet", rows)
     _write_table(output / "per_query.parquet", per_query)
+    if curves:
+        _write_curves(output / CURVES_FILE, curves)
 
 
 def _with_inputs(
@@ -128,6 +136,24 @@ def tail_rows(benchmark: str, system: str, tail: Path, gallery_size: int) -> lis
     return rows
 
 
+def tail_curve(tail: Path) -> list[dict[str, Any]]:
+    """The curve of a tail artifact, metric against N, as rows of `curves.parquet`; none where it has none."""
+    facts = json.loads((tail / "tail.json").read_text("utf-8"))
+    return [
+        {
+            "stage": f"tail-{point['series']}",
+            "curve": "tail",
+            "slice": "all",
+            "metric": facts["parameters"]["metric"],
+            "x": float(point["n"]),
+            "y": point["map"],
+            "low": point.get("low"),
+            "high": point.get("high"),
+        }
+        for point in facts.get("curve") or []
+    ]
+
+
 def stages(ranking: Path, reranking: Path) -> list[tuple[str, Path]]:
     """Stage slug and ranking file of each stage of a run."""
     found = [(GLOBAL, ranking / "ranking.parquet")]
@@ -159,6 +185,31 @@ def _check_track2(metric: str, ranking: Path) -> None:
             f"{path}: descriptors of {dim or 'unknown'} dimensions; track 2 of DISC21 admits {MAX_DIM}: cut them "
             "or choose the metric disc21"
         )
+
+
+def _curves(path: Path, truth: GroundTruth, metric: str, gallery_size: int) -> list[dict[str, Any]]:
+    from cairn.report.curves import curve_rows, has_curves
+    from cairn.store.tables import read_table
+
+    if not has_curves(metric):
+        return []
+    import pyarrow as pa
+
+    return curve_rows(
+        read_table(path, pa.schema([]), extra_columns=True), truth, metric, gallery_size, where=str(path)
+    )
+
+
+def _write_curves(path: Path, curves: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+
+    from cairn.store.tables import write_table
+
+    names = ("stage", "curve", "slice", "metric")
+    fields = [pa.field(name, pa.string(), nullable=False) for name in names]
+    fields += [pa.field(name, pa.float64(), nullable=False) for name in ("x", "y")]
+    fields += [pa.field(name, pa.float64()) for name in ("score", "low", "high")]
+    write_table(pa.Table.from_pylist(curves, schema=pa.schema(fields)), path)
 
 
 def _labelled(table: Any, stage: str) -> Any:

@@ -38,6 +38,8 @@ def estimate_run(
 ) -> None:
     """Write `tail.json`: estimates, intervals, diagnostics and warnings of `cairn.tail.estimate_tail`.
 
+    Its `curve` is the metric against N: within the sample, and by each estimator beyond it.
+
     The pool of distractors is every gallery image that no query judges; a query without positives is left out,
     junk counts neither way. `parameters` are those of `TailParameters`, None where nothing is to be estimated
     (then the file says so). N counts distractors of the pool's kind: the images that are judged for other
@@ -49,6 +51,7 @@ def estimate_run(
         )
         return
     from cairn.tail.estimate import estimate_tail, parse_metric
+    from cairn.tail.plots import gallery_table
     from cairn.tail.sampling import sample_rows, sampled_scores
 
     gallery, queries = open_shards(descriptors), open_queries(descriptors)
@@ -83,7 +86,8 @@ def estimate_run(
         "queries": len(asked),
         "positives": len(owner),
     }
-    write_json(output / FACTS_FILE, {**facts, **found.record()})
+    curve = gallery_table(scores, found, parameters["gallery"], parse_metric(parameters["metric"]))
+    write_json(output / FACTS_FILE, {**facts, **found.record(), "curve": curve})
 
 
 def _pool(gallery: DescriptorStore, truth: GroundTruth) -> np.ndarray:

@@ -127,6 +127,7 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
         console.print("No number exists: no query has anything to find.", style="yellow")
     if rows:
         console.print(f"\nFollow a number:  cairn trace {example(rows)}")
+        console.print("Look at it:       cairn report")
         console.print(f'Ask a question:   cairn sql "{QUESTION}"')
         console.print("Open the graph:   make ui")
 

@@ -1,0 +1,340 @@
+"""The page in a real browser: every sort, filter, link, plot and lineage click; nothing from the network."""
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cairn.lineage.graph import load_numbers
+from cairn.report.page import write_report
+from cairn.results.show import format_value
+from tests.report.project import HOSTILE, build
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+PHONE, DESKTOP = {"width": 390, "height": 800}, {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield chromium
+        chromium.close()
+
+
+class Tab:
+    """An open page that remembers what went wrong and what it asked for."""
+
+    def __init__(
+        self, browser, path: Path, viewport: dict, scheme: str = "light", fragment: str = ""
+    ) -> None:
+        self.context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
+        self.tab = self.context.new_page()
+        self.tab.set_default_timeout(10_000)
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.tab.on("console", lambda message: self.problems.append(message.text))
+        self.tab.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.goto(path.as_uri() + fragment)
+
+    def drawn(self) -> None:
+        """Wait until every plot is drawn."""
+        for _ in range(200):
+            if self.tab.locator("[data-plot]").count() == self.tab.locator("[data-drawn]").count():
+                return
+            self.tab.wait_for_timeout(100)
+        raise AssertionError(f"plots are missing: {self.problems}")
+
+
+@pytest.fixture
+def opened(browser, page: Path) -> Iterator[Tab]:
+    """The page on a desktop; afterwards: nothing on the console, nothing fetched but the file and its data."""
+    one = Tab(browser, page, DESKTOP)
+    yield one
+    assert one.problems == []
+    assert [url for url in one.requests if not url.startswith("data:")] == [page.as_uri()]
+    one.context.close()
+
+
+def test_every_plot_is_drawn_with_a_table_behind_it(opened: Tab):
+    opened.drawn()
+    tab = opened.tab
+    kinds = {
+        name.split("-")[0]
+        for name in tab.evaluate("[...document.querySelectorAll('[data-plot]')].map(n => n.dataset.plot)")
+    }
+    assert kinds == {"slices", "precision", "thresholds", "gallery", "tail", "seeds", "gains"}
+    for figure in tab.locator("figure").all():
+        assert figure.locator("svg path, svg line").count() > 3
+        assert "undefined" not in figure.inner_text()
+        figure.locator("summary").click()
+        rows = figure.locator("tbody tr").count()
+        assert rows > 0 and f"{rows:,}" in figure.locator("summary").inner_text()
+        assert figure.locator("[role=img]").get_attribute("aria-label")
+
+
+def test_columns_sort_both_ways_and_say_so(opened: Tab):
+    tab = opened.tab
+    table = tab.locator("table.board:visible").first
+    for header in table.locator("thead th").all():
+        column = header.evaluate("node => [...node.parentNode.children].indexOf(node)")
+        seen = set()
+        for _ in range(2):
+            header.locator("button").click()
+            way = header.get_attribute("aria-sort")
+            seen.add(way)
+            if column:
+                values = [
+                    float(cell.get_attribute("data-s"))
+                    for cell in table.locator(f"tbody tr td:nth-child({column + 1})[data-s]").all()
+                ]
+                assert values == sorted(values, reverse=way == "descending")
+            assert table.locator("[aria-sort=ascending], [aria-sort=descending]").count() == 1
+        assert seen == {"ascending", "descending"}
+
+
+def test_filters_of_the_leaderboard(opened: Tab):
+    tab = opened.tab
+    rows = "table.board:visible tbody tr:visible"
+    everything = tab.locator(rows).count()
+    assert tab.locator("tr.published:visible").count() and not tab.locator("tr.seed:visible").count()
+    tab.locator("#f-published").uncheck()
+    assert tab.locator("tr.published:visible").count() == 0
+    tab.locator("#f-published").check()
+    tab.locator("#f-seeds").check()
+    assert tab.locator("tr.seed:visible").count() == 12
+    tab.locator("#f-seeds").uncheck()
+    tab.locator("#f-stage").select_option("1")
+    assert 0 < tab.locator(rows).count() < everything
+    tab.locator("#f-stage").select_option("")
+    tab.locator("#f-text").fill("dinov2-l mean")
+    assert tab.locator(rows).count() == 4
+    assert tab.locator("#f-count").inner_text().startswith("4 of ")
+    tab.locator("#f-text").fill("")
+    for button in tab.locator("[data-shows]").all():
+        button.click()
+        assert button.get_attribute("aria-pressed") == "true"
+        assert tab.locator(f"[id='{button.get_attribute('data-shows')}']").is_visible()
+
+
+def test_all_numbers_can_be_filtered_and_sorted(opened: Tab, project: Path):
+    numbers = load_numbers(project)
+    tab = opened.tab
+    tab.locator("#all > summary").click()
+    assert tab.locator("#all-table tbody tr").count() == len(numbers)
+    tab.locator("#a-benchmark").select_option("town")
+    tab.locator("#a-metric").select_option("map")
+    wanted = [row for row in numbers if row.name.benchmark == "town" and row.name.metric == "map"]
+    assert tab.locator("#all-table tbody tr").count() == len(wanted)
+    tab.locator("#all-table thead button", has_text="value").click()
+    shown = [float(text) for text in tab.locator("#all-table tbody .n").all_inner_texts()]
+    assert shown == sorted((float(f"{100 * row.value:.1f}") for row in wanted), reverse=True)
+    tab.locator("#a-text").fill("nothing is called this")
+    assert tab.locator("#a-count").inner_text() == f"0 of {len(numbers)} numbers"
+
+
+def test_links_lead_somewhere(opened: Tab):
+    tab = opened.tab
+    for link in tab.locator("a[href^='#']").all():
+        assert tab.locator(f"[id='{(link.get_attribute('href') or '')[1:]}']").count() == 1
+    outside = [link.get_attribute("href") for link in tab.locator("a:not([href^='#'])").all()]
+    assert outside == []  # links to sources stand in the lineage alone
+
+
+def test_every_number_opens_its_lineage_with_its_hash(opened: Tab, project: Path):
+    """Every button is that of its number; the first of each run and stage, and every mean, is clicked."""
+    numbers = load_numbers(project)
+    opened.tab.locator("#all > summary").click()
+    buttons = opened.tab.evaluate(
+        "[...document.querySelectorAll('button.n[data-n]')].map(b => [b.dataset.n, b.textContent, b.ariaLabel])"
+    )
+    assert {int(places) for places, _, _ in buttons if "," not in places} == set(range(len(numbers)))
+    for places, text, label in buttons:
+        row = numbers[int(places.split(",")[0])]
+        assert "show where it comes from" in label
+        if "," not in places:
+            assert text == format_value(row) and row.name.benchmark in label and row.name.metric in label
+    first: dict[tuple[str, ...], int] = {}
+    for place, row in enumerate(numbers):
+        first.setdefault((row.name.benchmark, row.name.system, row.name.stage), place)
+    means = sorted({places for places, _, _ in buttons if "," in places})[:2]
+    for places in [*map(str, first.values()), *means]:
+        said = opened.tab.evaluate(OPEN, places)
+        row = numbers[int(places.split(",")[0])]
+        assert said["open"] and said["nodes"] >= 3
+        for place in places.split(","):
+            assert f"cairn trace {numbers[int(place)].name}" in said["detail"]
+        assert row.source_md5 in said["detail"]
+        if "," not in places:
+            assert (said["name"], said["value"]) == (str(row.name), format_value(row))
+
+
+OPEN = """(places) => {
+  document.querySelector(`#all-table button[data-n="${places}"], [data-board] button[data-n="${places}"]`).click();
+  const said = {
+    name: document.getElementById('way-title').textContent,
+    value: document.querySelector('#way-head .value').textContent,
+    detail: document.getElementById('detail').textContent,
+    nodes: document.querySelectorAll('#graph .node').length,
+    open: document.getElementById('way').open,
+  };
+  document.getElementById('way').close();
+  return said;
+}"""
+
+
+def test_the_graph_by_keyboard_down_to_a_source(opened: Tab):
+    tab = opened.tab
+    tab.locator("[data-board=town] button.n").first.focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator("#way").is_visible()
+    tab.locator("#graph .node.number").focus()
+    for _ in range(8):
+        tab.keyboard.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.classList.contains('source')")
+    tab.keyboard.press("Enter")
+    detail = tab.locator("#detail").inner_text()
+    assert "CC0-1.0" in detail and re.search(r"sha256 [0-9a-f]{64}", detail)
+    assert tab.locator("#detail a").get_attribute("href") == "https://example.org/t"
+    tab.locator("#graph .node", has_text="scores").click()
+    assert "revisitop" in tab.locator("#detail").inner_text()
+    tab.locator("#detail details summary", has_text="modules").click()
+    assert tab.locator("#detail details li").count() == 3
+    tab.locator("#detail .copy").first.click()
+    assert tab.locator("#detail .copy").first.inner_text() == "copied"
+    tab.locator("#detail .go").first.click()
+    assert tab.locator(".node[aria-pressed=true]").count() == 1
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#way").is_visible()
+    assert tab.evaluate("document.activeElement.matches('[data-board=town] button.n')")
+
+
+def test_an_unpinned_source_is_said_to_be_one(opened: Tab):
+    assert "Not pinned" in opened.tab.locator(".intro .warn[role=note]").inner_text()
+    opened.tab.locator("[data-board=flat] button.n").first.click()
+    opened.tab.locator("#graph .node.bad").click()
+    assert "Not pinned" in opened.tab.locator("#detail .warn").inner_text()
+
+
+def test_a_published_number_says_where_it_was_printed(opened: Tab):
+    opened.tab.locator("button.pub").first.click()
+    assert "arXiv" in opened.tab.locator("#way-head").inner_text()
+    opened.tab.locator("#way-close").click()
+
+
+def test_an_address_opens_a_number(browser, page: Path):
+    one = Tab(browser, page, DESKTOP, fragment="#n=town/second/-/-/global/hard/map")
+    assert one.tab.locator("#way-title").inner_text() == "town/second/-/-/global/hard/map"
+    one.context.close()
+
+
+def test_queries_have_pictures_and_words(opened: Tab):
+    tab = opened.tab
+    tab.evaluate("document.querySelectorAll('details.gallery:not([open]) > summary').forEach(s => s.click())")
+    reasons = " ".join(tab.locator(".query h4").all_inner_texts()).lower()
+    for reason in (
+        "Worst failure",
+        "Gains most",
+        "Loses most",
+        "False match that scores highest",
+        "Positive found last",
+    ):
+        assert reason.lower() in reasons
+    broken = tab.evaluate("[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.alt).length")
+    assert broken == 0 and tab.locator("img").count() > 50
+
+
+def test_text_from_outside_stays_text(opened: Tab):
+    assert HOSTILE in opened.tab.locator("#b-kinds .asked p").first.text_content()
+    assert HOSTILE in opened.tab.locator("#b-town .audit table").nth(1).text_content()
+    assert opened.tab.evaluate("document.scripts.length") == 3
+
+
+CONTRAST = Path(__file__).with_name("contrast.js").read_text("utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_and_everything_has_a_name(browser, page: Path, scheme: str):
+    """WCAG 2.2 AA contrast of every visible text, names of controls, one h1, no level skipped, language, focus."""
+    one = Tab(browser, page, DESKTOP, scheme)
+    one.drawn()
+    tab = one.tab
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.className") == "skip"
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    tab.locator("#all > summary").click()
+    assert tab.evaluate(CONTRAST) == []
+    tab.locator("[data-board] button.n").first.click()
+    assert tab.evaluate(CONTRAST) == []
+    tab.keyboard.press("Escape")
+    unnamed = tab.evaluate(
+        """() => [...document.querySelectorAll('button, a, input, select, [role=img], [role=region], dialog')]
+          .filter((n) => !(n.ariaLabel || n.ariaLabelledByElements || n.textContent.trim()
+            || n.labels?.length)).length"""
+    )
+    assert unnamed == 0
+    levels = tab.evaluate(
+        "[...document.querySelectorAll('main h1, main h2, main h3, main h4')].map(n => Number(n.tagName[1]))"
+    )
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert tab.evaluate("document.documentElement.lang") == "en"
+    duplicates = tab.evaluate(
+        "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(node => node.id))"
+    )
+    assert duplicates == 0
+    before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    tab.locator("#theme").click()
+    tab.locator("#theme").click() if scheme == "dark" else None
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    one.context.close()
+
+
+def test_a_phone_needs_no_sideways_scrolling(browser, page: Path):
+    one = Tab(browser, page, PHONE)
+    one.drawn()
+    assert one.tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    one.tab.locator("[data-board] button.n").first.click()
+    box = one.tab.locator("#way").bounding_box()
+    assert box is not None and box["width"] <= PHONE["width"]
+    one.context.close()
+
+
+def test_it_prints_light_and_whole(browser, page: Path):
+    one = Tab(browser, page, DESKTOP, "dark")
+    one.drawn()
+    one.tab.emulate_media(media="print", color_scheme="dark")
+    assert one.tab.evaluate("getComputedStyle(document.body).color") == "rgb(28, 34, 38)"
+    assert (
+        not one.tab.locator("#board-tools").is_visible() and one.tab.locator("figure svg").first.is_visible()
+    )
+    assert len(one.tab.pdf(format="A4")) > 20_000
+    one.context.close()
+
+
+def test_two_thousand_numbers_weigh_less_than_ten_megabytes(browser, tmp_path: Path):
+    root = build(tmp_path, many=2000)
+    text = write_report(root, tmp_path / "report.html")
+    assert len(load_numbers(root)) >= 2000
+    assert len(text.encode()) < 10_000_000
+    one = Tab(browser, tmp_path / "report.html", DESKTOP)
+    timing = one.tab.evaluate("performance.getEntriesByType('navigation')[0].toJSON()")
+    print(
+        json.dumps({"load_ms": round(timing["loadEventEnd"]), "bytes": len(text.encode())})
+    )  # measured, not asserted
+    one.tab.locator("#all > summary").click()
+    assert one.tab.locator("#all-table tbody tr").count() >= 2000
+    assert one.problems == []
+    one.context.close()

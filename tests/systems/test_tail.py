@@ -1,0 +1,48 @@
+"""The step `tail` keeps the curve that its estimate is one point of, and the scores carry it on."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from cairn.benchmarks.structure import GroundTruth, Query
+from cairn.results.scoring import tail_curve
+from cairn.store.descriptors import QUERIES_FILE, write_shard
+from cairn.store.shards import assign_shards, shard_name
+from cairn.systems.tail import estimate_run
+
+
+def test_the_curve_passes_through_the_estimate(tmp_path: Path):
+    generator = np.random.default_rng(3)
+    queries = generator.normal(size=(12, 16))
+    near = queries.repeat(2, 0) + 0.7 * generator.normal(size=(24, 16))
+    rows = np.concatenate([near, generator.normal(size=(600, 16))])
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float16)
+    asked = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float16)
+    ids = [f"i{number:03}" for number in range(len(rows))]
+    folder = tmp_path / "descriptors"
+    folder.mkdir()
+    for number, members in enumerate(assign_shards(ids)):
+        write_shard(folder / shard_name(number), [ids[each] for each in members], rows[members], {})
+    names = [f"q{number}" for number in range(12)]
+    write_shard(folder / QUERIES_FILE, names, asked, {}, id_column="query_id")
+    relevance = {
+        name: {f"i{2 * n:03}": "positive", f"i{2 * n + 1:03}": "positive"} for n, name in enumerate(names)
+    }
+    truth = GroundTruth(tuple(Query(name, None, None, name) for name in names), relevance)
+    parameters = {"gallery": 5000, "metric": "map@100", "sample": 0.5, "keep": 100, "seed": 0}
+    output = tmp_path / "tail"
+    output.mkdir()
+    estimate_run(folder, truth, parameters, output)
+    facts = json.loads((output / "tail.json").read_text("utf-8"))
+    curve = tail_curve(output)
+    interval = next(point for point in curve if point["stage"] == "tail-interval")
+    assert interval["x"] == 5000 and interval["y"] == facts["estimates"]["default"]
+    assert [interval["low"], interval["high"]] == facts["ci95"]["fixed_queries"]
+    default = [(point["x"], point["y"]) for point in curve if point["stage"] == "tail-default"]
+    assert default[0][0] == facts["sample"] and default[-1][0] > 5000
+    values = [value for _, value in default]
+    assert values == sorted(values, reverse=True)  # more distractors never help
+    assert {point["metric"] for point in curve} == {"map@100"}
+    estimate_run(folder, truth, None, output)
+    assert tail_curve(output) == []
