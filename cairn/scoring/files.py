@@ -11,9 +11,11 @@ import numpy as np
 
 from cairn.errors import InputError
 from cairn.metrics.ragged import Floats, Ints
-from cairn.progress import track
+from cairn.progress import say, track, visible
 
 BLOCK = 1 << 20
+LARGE = 4 << 20
+"""Bytes of a file that is read with progress even where no bar is drawn."""
 MAX_LINE = 64 << 20
 """Longest line read, in bytes."""
 
@@ -93,7 +95,14 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_json(path: Path) -> Any:
     """The value in a JSON file; a key given twice is refused."""
     path = Path(path)
+    announce(path)
     return _json(_decode(path, 1, _bytes(path)), str(path))
+
+
+def announce(path: Path) -> None:
+    """Say on standard error that a large file is read, which is not read block by block."""
+    if path.is_file() and path.stat().st_size >= LARGE:
+        say(f"reading {path.name} ({path.stat().st_size >> 20:,} MiB)")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -182,7 +191,15 @@ def _header(
 
 
 def _progress(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The file's blocks, with a bar, or where none is drawn a line per quarter of a file that takes seconds."""
     size = _size(path)
+    if size >= LARGE and not visible():
+        quarter = max(1, -(-size // BLOCK) // 4)
+        for done, block in enumerate(_blocks(path)):
+            if done % quarter == 0:
+                say(f"reading {path.name}: {done:,} of {size >> 20:,} MiB")
+            yield block
+        return
     yield from track(_blocks(path), f"reading {path.name}", total=-(-size // BLOCK) or 1, unit="MiB")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from cairn.progress import track
 from cairn.scoring.disc21 import read_truth, score_matches
 
 MAX_BYTES = 64 << 30
+MAX_RATIO = 100
+"""Largest ratio of the values' size to what they take in the file; descriptors hardly shrink."""
+SLACK = 1 << 20  # bytes beyond that ratio
 BLOCK = 1 << 24  # similarities computed at once
 
 Descriptors = NDArray[np.float32]
@@ -147,6 +151,7 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
                     )
                 if data.size * data.dtype.itemsize > MAX_BYTES:
                     raise InputError(f"{path}: {key} takes more than {MAX_BYTES >> 30} GiB")
+                _check_stored(path, key, data)
             shape, kind = file["vectors"].shape, file["vectors"].dtype.kind  # type: ignore[union-attr]
             if len(shape) != 2 or kind != "f" or not 1 <= shape[1] <= micro_ap.MAX_DIM:
                 raise InputError(
@@ -165,6 +170,13 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
     if (bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
         raise InputError(f"{path}: image {names[bad[0]]}: its descriptor is not finite")
     return names, vectors
+
+
+def _check_stored(path: Path, key: str, data: Any) -> None:
+    """A few bytes of HDF5 can claim any number of zeros: InputError for far more values than are stored."""
+    claimed, stored = data.size * data.dtype.itemsize, data.id.get_storage_size()
+    if claimed > MAX_RATIO * stored + SLACK:
+        raise InputError(f"{path}: {key} claims {claimed:,} bytes where {stored:,} are stored; refused")
 
 
 def _name(path: Path, value: object) -> str:
