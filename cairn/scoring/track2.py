@@ -80,8 +80,13 @@ def score(
     training: Sequence[Path] = (),
     n: int = 1,
     factor: float = 1.0,
+    inner_product: bool = False,
 ) -> ScoredRun:
-    """DISC21's numbers from descriptors; with `training`, scores normalised by the `n`-th training neighbour."""
+    """DISC21's numbers from descriptors; with `training`, scores normalised by the `n`-th training neighbour.
+
+    Compared by L2 distance, as the official script does by default, or by `inner_product` (its `--ip`), which
+    normalised scores are always.
+    """
     names, pairs, all_listed = read_truth(ground_truth)
     query_names, query = read_descriptors(queries)
     reference_names, reference = read_descriptors(references)
@@ -97,6 +102,8 @@ def score(
         if not 1 <= n <= count:
             raise UsageError(f"the training neighbour asked for is number {n}; expected 1 to {count}")
         norms = nth_neighbor_norms(query, parts["training images"], n, factor)
+    elif inner_product:
+        norms = np.zeros(len(query), np.float32)
     known = {name: number for number, name in enumerate(names)}
     number = np.array([known.get(name, -1) for name in query_names])
     if not (number >= 0).any():

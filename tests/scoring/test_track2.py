@@ -68,9 +68,10 @@ def test_as_predictions_in_a_file(tmp_path):
         ],
     )
     third = [write(tmp_path / "t.h5", [f"T{i}" for i in range(30)], training)]
-    for options in ((), (third, 2, 0.7)):
+    unweighted = np.zeros(len(query), np.float32)
+    weights = nth_neighbor_norms(query, training, 2, 0.7)
+    for options, norms in (((), None), ((third, 2, 0.7), weights), (((), 1, 1.0, True), unweighted)):
         run = track2.score(truth, *paths, *options)
-        norms = nth_neighbor_norms(query, training, 2, 0.7) if options else None
         rows, columns, value = track2.best_matches(
             query[:11], reference, None if norms is None else norms[:11]
         )
