@@ -310,9 +310,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=ROWS, help="images in the gallery")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--slow-rounds", type=int, default=2, help="rounds in which faiss and the scripts' way run"
+        "--slow-rounds", type=int, default=1, help="rounds in which faiss and the scripts' way run"
     )
     parser.add_argument("--folder", type=Path, help="keep the pool here, and use the one that is here")
     parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)

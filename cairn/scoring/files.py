@@ -1,7 +1,6 @@
 """Reads CSV, JSON and newline-delimited JSON from outside: a fault is one line that names file and line."""
 
 import csv
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,11 @@ import numpy as np
 
 from cairn.errors import InputError
 from cairn.metrics.ragged import Floats, Ints
-from cairn.progress import track
+from cairn.progress import say, track, visible
 
 BLOCK = 1 << 20
+LARGE = 4 << 20
+"""Bytes of a file that is read with progress even where no bar is drawn."""
 MAX_LINE = 64 << 20
 """Longest line read, in bytes."""
 
@@ -48,33 +49,35 @@ def read_table(
     hold further columns, in any order, which are kept too. Progress on standard error.
     """
     path = Path(path)
-    csv.field_size_limit(MAX_LINE)
     expected = ",".join(names)
     header: list[str] | None = None
-    parts: list[list[list[str]]] = []
+    # Columns are put together block by block: a million rows kept as lists would be a gigabyte.
+    columns: list[list[str]] = []
     numbers: list[Ints] = []
     for first, lines in _progress(path):
         rows = _records(path, first, lines)
-        number = np.flatnonzero([bool(row) for row in rows]) + first
-        rows = [row for row in rows if row]
+        number = np.arange(first, first + len(rows))
+        if not all(rows):
+            number = number[np.fromiter(map(bool, rows), bool, len(rows))]
+            rows = [row for row in rows if row]
         if rows and header is None:
             header = _header(path, int(number[0]), rows[0], names, header_optional, more_columns)
+            columns = [[] for _ in header]
             if header == rows[0]:
                 rows, number = rows[1:], number[1:]
         width = len(header or names)
-        wrong = next((i for i, row in enumerate(rows) if len(row) != width), None)
-        if wrong is not None:
+        if set(map(len, rows)) - {width}:
+            wrong = next(i for i, row in enumerate(rows) if len(row) != width)
             wanted = expected if width == len(names) else f"the {width} columns of the header"
             raise InputError(
                 f"{path}:{number[wrong]}: {len(rows[wrong])} fields; expected {width} ({wanted})"
             )
-        parts.append(rows)
+        for column, values in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
+            column.extend(values)
         numbers.append(number)
     if header is None:
         raise InputError(f"{path}: empty; expected {expected}")
-    columns = zip(*itertools.chain.from_iterable(parts), strict=True)
-    values = [list(column) for column in columns] or [[] for _ in header]
-    return Table(path, dict(zip(header, values, strict=True)), np.concatenate(numbers).astype(np.int64))
+    return Table(path, dict(zip(header, columns, strict=True)), np.concatenate(numbers).astype(np.int64))
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -92,7 +95,14 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_json(path: Path) -> Any:
     """The value in a JSON file; a key given twice is refused."""
     path = Path(path)
+    announce(path)
     return _json(_decode(path, 1, _bytes(path)), str(path))
+
+
+def announce(path: Path) -> None:
+    """Say on standard error that a large file is read, which is not read block by block."""
+    if path.is_file() and path.stat().st_size >= LARGE:
+        say(f"reading {path.name} ({path.stat().st_size >> 20:,} MiB)")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -181,7 +191,15 @@ def _header(
 
 
 def _progress(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The file's blocks, with a bar, or where none is drawn a line per quarter of a file that takes seconds."""
     size = _size(path)
+    if size >= LARGE and not visible():
+        quarter = max(1, -(-size // BLOCK) // 4)
+        for done, block in enumerate(_blocks(path)):
+            if done % quarter == 0:
+                say(f"reading {path.name}: {done:,} of {size >> 20:,} MiB")
+            yield block
+        return
     yield from track(_blocks(path), f"reading {path.name}", total=-(-size // BLOCK) or 1, unit="MiB")
 
 
@@ -220,19 +238,20 @@ def _decode(path: Path, first: int, block: bytes) -> str:
 
 
 def _records(path: Path, first: int, lines: list[str]) -> list[list[str]]:
+    before = csv.field_size_limit(MAX_LINE)  # one for the whole process: put back
     reader = csv.reader(lines, strict=True)
-    rows: list[list[str]] = []
     try:
-        for row in reader:
-            rows.append(row)
-            if reader.line_num != len(rows):
-                # A record over several lines: the numbers would no longer say where a row stands.
-                raise InputError(
-                    f"{path}:{first + len(rows) - 1}: a quoted field goes over the end of the line"
-                )
+        rows = list(reader)
     except csv.Error as error:
         line = first + reader.line_num - 1
         raise InputError(f"{path}:{line}: not a CSV record ({error})") from None
+    finally:
+        csv.field_size_limit(before)
+    if reader.line_num != len(rows):
+        # A record over several lines: the numbers would no longer say where a row stands.
+        reader = csv.reader(lines, strict=True)
+        line = next(number for number, _ in enumerate(reader, first) if reader.line_num > number - first + 1)
+        raise InputError(f"{path}:{line}: a quoted field goes over the end of the line")
     return rows
 
 

@@ -52,12 +52,17 @@ class ObjectRun:
 
 
 def score(
-    metadata: Path, results: Path, objects: Sequence[str] | None = None, subset: bool = False
+    metadata: Path,
+    results: Path,
+    objects: Sequence[str] | None = None,
+    subset: bool = False,
+    before_reranking: bool = False,
 ) -> ScoredRun:
     """mAP@{1,5} and t-mAP@{1,5}: `overall`, per difficulty and per object type.
 
     `metadata` holds `{object}_gt.ndjson`, `results` holds `{object}_all.ndjson` and, for the thresholds,
-    `{object}_oods.ndjson`. Candidate ids count from 0 over the concatenated object types.
+    `{object}_oods.ndjson`. Candidate ids count from 0 over the concatenated object types. `before_reranking`
+    takes the lists that re-ranked results keep of their first stage, as the official script can be told to.
     """
     metadata, results = Path(metadata), Path(results)
     chosen = list(SIZES) if not objects else list(dict.fromkeys(objects))
@@ -65,8 +70,9 @@ def score(
         raise UsageError(f"unknown object type {unknown[0]!r}; known: {', '.join(SIZES)}")
     warnings: list[str] = []
     offsets, total = _offsets(metadata, SUBSET_SIZES if subset else SIZES, warnings)
-    runs = {name: _read_object(metadata, results, name, offsets[name], total) for name in chosen}
-    levels = _thresholds(results, warnings)
+    keys = tuple(f"{key}_before_reranking" for key in (IDS, SCORES)) if before_reranking else (IDS, SCORES)
+    runs = {name: _read_object(metadata, results, name, offsets[name], total, keys) for name in chosen}
+    levels = _thresholds(results, warnings, keys)
     per_query = list(_values(runs, levels))
     rows = tuple(mean_row(each) for each in per_query)
     return ScoredRun("forb", rows, tuple(per_query), tuple(warnings))
@@ -99,7 +105,9 @@ def _values(runs: dict[str, ObjectRun], levels: Floats | None):
             yield PerQuery(part, metric, tuple(names[i] for i in members), each[members])
 
 
-def _read_object(metadata: Path, results: Path, name: str, offset: int, total: int | None) -> ObjectRun:
+def _read_object(
+    metadata: Path, results: Path, name: str, offset: int, total: int | None, keys: tuple[str, ...]
+) -> ObjectRun:
     truth: dict[int, tuple[list[int], str | None]] = {}
     path = metadata / f"{name}_gt.ndjson"
     for line, record in read_records(path):
@@ -122,7 +130,7 @@ def _read_object(metadata: Path, results: Path, name: str, offset: int, total: i
         number = _query_id(where, record, candidates)
         if number not in truth:
             raise InputError(f"{where}: query {number} is not in {name}_gt.ndjson")
-        candidates[number] = _candidates(where, number, record, total)
+        candidates[number] = _candidates(where, number, record, total, keys)
     missing = next((number for number in truth if number not in candidates), None)
     if missing is not None:
         raise InputError(f"{path}: query {missing} has no record; every query of {name}_gt.ndjson needs one")
@@ -144,7 +152,7 @@ def _read_object(metadata: Path, results: Path, name: str, offset: int, total: i
     )
 
 
-def _thresholds(results: Path, warnings: list[str]) -> Floats | None:
+def _thresholds(results: Path, warnings: list[str], keys: tuple[str, ...]) -> Floats | None:
     present = [name for name in SIZES if (results / f"{name}_oods.ndjson").exists()]
     tops = []
     for name in present:
@@ -153,7 +161,7 @@ def _thresholds(results: Path, warnings: list[str]) -> Floats | None:
         for line, record in read_records(path):
             number = _query_id(f"{path}:{line}", record, seen)
             seen[number] = True
-            _, values = _candidates(f"{path}:{line}", number, record, None)
+            _, values = _candidates(f"{path}:{line}", number, record, None, keys)
             tops.append(max(values, default=forb.NOTHING))
     if not tops:
         warnings.append("no {object}_oods.ndjson among the results: t-mAP needs them and has no value")
@@ -219,12 +227,15 @@ def _integers(where: str, query: int, key: str, record: dict[str, Any], least: i
 
 
 def _candidates(
-    where: str, query: int, record: dict[str, Any], total: int | None
+    where: str, query: int, record: dict[str, Any], total: int | None, keys: tuple[str, ...]
 ) -> tuple[list[int], list[float]]:
-    ids = _integers(where, query, IDS, record, 0)
-    values = record.get(SCORES)
+    id_key, score_key = keys
+    ids = _integers(where, query, id_key, record, 0)
+    values = record.get(score_key)
     if not isinstance(values, list) or len(values) != len(ids):
-        raise InputError(f"{where}: query {query}: {SCORES} must be a list as long as {IDS} ({len(ids)})")
+        raise InputError(
+            f"{where}: query {query}: {score_key} must be a list as long as {id_key} ({len(ids)})"
+        )
     for image, value in zip(ids, values, strict=True):
         if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
             raise InputError(f"{where}: query {query}, image {image}: the score {value!r:.40} is not finite")

@@ -12,7 +12,7 @@ from cairn.errors import InputError, UsageError
 from cairn.metrics import ilias
 from cairn.metrics.ragged import Floats, Ints, count_per_query
 from cairn.metrics.result import PerQuery, Row, ScoredRun, mean_row
-from cairn.scoring.files import read_json, read_lines
+from cairn.scoring.files import announce, read_json, read_lines
 from cairn.untrusted import load_pickle
 
 DEPTH = 1000
@@ -93,6 +93,7 @@ def read_similarities(path: Path, dataset: Dataset) -> Similarities:
     if path.suffix.lower() == ".json":
         return _from_json(path, read_json(path), dataset)
     if path.suffix.lower() == ".pkl":
+        announce(path)
         data = load_pickle(path)
         if isinstance(data, dict) and set(data) == {"all_similarities"}:
             return _from_json(path, data["all_similarities"], dataset)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from cairn.progress import track
 from cairn.scoring.disc21 import read_truth, score_matches
 
 MAX_BYTES = 64 << 30
+MAX_RATIO = 100
+"""Largest ratio of the values' size to what they take in the file; descriptors hardly shrink."""
+SLACK = 1 << 20  # bytes beyond that ratio
 BLOCK = 1 << 24  # similarities computed at once
 
 Descriptors = NDArray[np.float32]
@@ -76,8 +80,13 @@ def score(
     training: Sequence[Path] = (),
     n: int = 1,
     factor: float = 1.0,
+    inner_product: bool = False,
 ) -> ScoredRun:
-    """DISC21's numbers from descriptors; with `training`, scores normalised by the `n`-th training neighbour."""
+    """DISC21's numbers from descriptors; with `training`, scores normalised by the `n`-th training neighbour.
+
+    Compared by L2 distance, as the official script does by default, or by `inner_product` (its `--ip`), which
+    normalised scores are always.
+    """
     names, pairs, all_listed = read_truth(ground_truth)
     query_names, query = read_descriptors(queries)
     reference_names, reference = read_descriptors(references)
@@ -93,6 +102,8 @@ def score(
         if not 1 <= n <= count:
             raise UsageError(f"the training neighbour asked for is number {n}; expected 1 to {count}")
         norms = nth_neighbor_norms(query, parts["training images"], n, factor)
+    elif inner_product:
+        norms = np.zeros(len(query), np.float32)
     known = {name: number for number, name in enumerate(names)}
     number = np.array([known.get(name, -1) for name in query_names])
     if not (number >= 0).any():
@@ -147,6 +158,7 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
                     )
                 if data.size * data.dtype.itemsize > MAX_BYTES:
                     raise InputError(f"{path}: {key} takes more than {MAX_BYTES >> 30} GiB")
+                _check_stored(path, key, data)
             shape, kind = file["vectors"].shape, file["vectors"].dtype.kind  # type: ignore[union-attr]
             if len(shape) != 2 or kind != "f" or not 1 <= shape[1] <= micro_ap.MAX_DIM:
                 raise InputError(
@@ -165,6 +177,13 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
     if (bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
         raise InputError(f"{path}: image {names[bad[0]]}: its descriptor is not finite")
     return names, vectors
+
+
+def _check_stored(path: Path, key: str, data: Any) -> None:
+    """A few bytes of HDF5 can claim any number of zeros: InputError for far more values than are stored."""
+    claimed, stored = data.size * data.dtype.itemsize, data.id.get_storage_size()
+    if claimed > MAX_RATIO * stored + SLACK:
+        raise InputError(f"{path}: {key} claims {claimed:,} bytes where {stored:,} are stored; refused")
 
 
 def _name(path: Path, value: object) -> str:

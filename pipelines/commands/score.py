@@ -93,6 +93,10 @@ def forb(
     subset: Annotated[
         bool, typer.Option("--subset", help="The published FORB_subset (other ID offsets).")
     ] = False,
+    before_reranking: Annotated[
+        bool,
+        typer.Option("--before-reranking", help="Score the first stage's lists that re-ranked results keep."),
+    ] = False,
     json: Json = False,
     per_query: PerQuery = False,
 ) -> None:
@@ -103,7 +107,7 @@ def forb(
     from cairn.scoring.forb import score
 
     chosen = [name.strip() for name in objects.split(",") if name.strip()]
-    _show(score(metadata, results, chosen, subset), json, per_query)
+    _show(score(metadata, results, chosen, subset, before_reranking), json, per_query)
 
 
 @app.command("disc21")
@@ -136,6 +140,9 @@ def disc21_track2(
     ] = [],  # noqa: B006
     neighbor: Annotated[int, typer.Option("--neighbor", min=1, help="Which training neighbour.")] = 1,
     factor: Annotated[float, typer.Option("--factor", help="Weight of the normalisation.")] = 1.0,
+    inner_product: Annotated[
+        bool, typer.Option("--inner-product", help="Compare by inner product instead of L2 distance.")
+    ] = False,
     json: Json = False,
     per_query: PerQuery = False,
 ) -> None:
@@ -145,7 +152,8 @@ def disc21_track2(
     """
     from cairn.scoring.track2 import score
 
-    _show(score(ground_truth, queries, references, training, neighbor, factor), json, per_query)
+    run = score(ground_truth, queries, references, training, neighbor, factor, inner_product)
+    _show(run, json, per_query)
 
 
 @app.command("inquire")

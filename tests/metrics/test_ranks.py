@@ -32,3 +32,13 @@ def test_integers_and_a_long_row():
     place = np.empty(50_000, int)
     place[np.argsort(-scores, kind="stable")] = np.arange(50_000)
     assert np.array_equal(ranks_by_counting(scores, images), place[images])
+
+
+def test_a_long_row_of_which_some_scores_tie():
+    generator = np.random.default_rng(1)
+    scores = generator.standard_normal(20_000).astype(np.float32)
+    scores[::3] = np.round(scores[::3], 2)
+    images = generator.choice(20_000, 200, replace=False)
+    place = np.empty(20_000, int)
+    place[np.argsort(-scores, kind="stable")] = np.arange(20_000)
+    assert np.array_equal(ranks_by_counting(scores, images), place[images])

@@ -174,6 +174,19 @@ def test_forb(tmp_path):
     assert "thresholds from 1 of 8 object types (animated_cards)" in run.warnings[0]
 
 
+def test_forb_before_reranking(tmp_path):
+    folders = forb_folder(tmp_path, [([1], "easy")], [([1, 0], [0.9, 0.8])], [([5], [0.85])])
+    first = {"candidate_db_ids_before_reranking": [0, 1], "global_scores_before_reranking": [0.7, 0.2]}
+    for kind in ("all", "oods"):
+        path = folders[1] / f"animated_cards_{kind}.ndjson"
+        write_ndjson(path, [{**json.loads(line), **first} for line in path.read_text().splitlines()])
+    after = forb.score(*folders, ["animated_cards"])
+    assert after.value("overall", "map@1") == 0 and after.value("overall", "map@5") == 1 / 2
+    before = forb.score(*folders, ["animated_cards"], before_reranking=True)
+    # All thresholds are 0.7, the first stage's own top score, or -1.
+    assert before.value("overall", "map@1") == before.value("overall", "t-map@1") == 1
+
+
 def test_forb_offsets_follow_the_files(tmp_path):
     folders = forb_folder(tmp_path, [([1], "easy")], [([3], [0.9])], [([0], [0.1])], "photorealistic_cards")
     for name, size in (("animated_cards", 3), ("photorealistic_cards", 2)):

@@ -508,6 +508,7 @@ def test_progress_goes_to_standard_error(tmp_path, monkeypatch, capsys):
     rows = "".join(f"Q1,R{i},0.5\n" for i in range(200_000))
     (folder / "predictions.csv").write_text("query_id,reference_id,score\n" + rows)
     monkeypatch.setenv("CAIRN_PROGRESS", "1")
+    monkeypatch.setattr("cairn.scoring.files.LARGE", 1 << 20)
     arguments = [
         "disc21",
         "--predictions",
@@ -519,3 +520,9 @@ def test_progress_goes_to_standard_error(tmp_path, monkeypatch, capsys):
     assert result.exit_code == 0
     assert json.loads(result.stdout)["protocol"] == "disc21"
     assert "reading predictions.csv" in result.stderr
+    # Where nobody watches a bar, a large file is still not read in silence; a small one is.
+    monkeypatch.setenv("CAIRN_PROGRESS", "0")
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert json.loads(result.stdout)["protocol"] == "disc21"
+    said = [line for line in result.stderr.splitlines() if line.startswith("reading")]
+    assert said[0] == "reading predictions.csv: 0 of 2 MiB" and len(said) > 1

@@ -68,9 +68,10 @@ def test_as_predictions_in_a_file(tmp_path):
         ],
     )
     third = [write(tmp_path / "t.h5", [f"T{i}" for i in range(30)], training)]
-    for options in ((), (third, 2, 0.7)):
+    unweighted = np.zeros(len(query), np.float32)
+    weights = nth_neighbor_norms(query, training, 2, 0.7)
+    for options, norms in (((), None), ((third, 2, 0.7), weights), (((), 1, 1.0, True), unweighted)):
         run = track2.score(truth, *paths, *options)
-        norms = nth_neighbor_norms(query, training, 2, 0.7) if options else None
         rows, columns, value = track2.best_matches(
             query[:11], reference, None if norms is None else norms[:11]
         )
@@ -112,6 +113,31 @@ def test_files_that_are_no_descriptors(tmp_path):
         file["image_names"] = np.array([b"a"])
     with pytest.raises(InputError, match="the dataset 'vectors' is missing"):
         track2.read_descriptors([tmp_path / "link.h5"])
+    with h5py.File(tmp_path / "soft.h5", "w") as file:
+        file["elsewhere"] = np.ones((1, 4), np.float32)
+        file["vectors"] = h5py.SoftLink("/elsewhere")
+    (tmp_path / "raw.bin").write_bytes(bytes(64))
+    with h5py.File(tmp_path / "raw.h5", "w") as file:
+        file.create_dataset("vectors", (4, 4), "f4", external=[(tmp_path / "raw.bin", 0, 64)])
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        layout = h5py.VirtualLayout((2, 4), "f4")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "d.h5"), "vectors", (2, 4))
+        file.create_virtual_dataset("vectors", layout)
+    for name in ("soft", "raw", "virtual"):
+        with pytest.raises(InputError, match="the dataset 'vectors' is missing"):
+            track2.read_descriptors([tmp_path / f"{name}.h5"])
+    with h5py.File(tmp_path / "bomb.h5", "w") as file:  # 16 GiB of zeros that were never written
+        file.create_dataset("vectors", (1 << 24, 256), "f4", chunks=(1024, 256), compression="gzip")
+        file["image_names"] = np.array([b"a"])
+    with pytest.raises(InputError, match=r"claims 17,179,869,184 bytes where 0 are stored"):
+        track2.read_descriptors([tmp_path / "bomb.h5"])
+    with h5py.File(tmp_path / "chunk.h5", "w") as file:  # a compressed chunk that does not inflate
+        chunked = file.create_dataset("vectors", (1, 4), "f4", chunks=(1, 4), compression="gzip")
+        chunked.id.write_direct_chunk((0, 0), b"no deflated bytes")
+        file["image_names"] = np.array([b"a"])
+    with pytest.raises(InputError, match=r"chunk\.h5: not a readable HDF5 file") as caught:
+        track2.read_descriptors([tmp_path / "chunk.h5"])
+    assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="no such file"):
         track2.read_descriptors([tmp_path / "none.h5"])
     one = write(tmp_path / "one.h5", ["a"], np.ones((1, 4), np.float32))
