@@ -16,6 +16,7 @@ from pipelines.commands import (
     fetch,
     graph,
     report,
+    matches,
     run,
     score,
     sql,
@@ -40,6 +41,7 @@ app.command("add")(add.add)
 app.command("trace")(trace.trace)
 app.command("verify")(verify.verify)
 app.command("fetch")(fetch.fetch)
+app.command("matches")(matches.matches)
 app.command("bless")(bless.bless)
 app.command("sql")(sql.sql)
 app.add_typer(score.app, name="score")
