@@ -103,10 +103,10 @@ def test_a_change_in_one_step_makes_that_step_stale_alone(watched: Watched, step
             "rootsift-vlad",
             ("vocabulary", "words"),
             8,
-            {"vocabulary", "descriptors", "local"},
+            {"vocabulary", "descriptors", "training_descriptors", "local"},
         ),
         ("benchmarks", "toytown", ("metric",), "map", {"scores"}),
-        ("benchmarks", "toytown", ("seed",), 1, {"sources", "manifest", "ground_truth"}),
+        ("benchmarks", "toytown", ("seed",), 1, {"sources", "manifest", "ground_truth", "contamination"}),
     ],
 )
 def test_a_parameter_makes_its_steps_stale(watched: Watched, section, name, key, value, stale):
