@@ -22,7 +22,7 @@ from assets.step import Job, step
         "benchmark.contamination.stance",
         "benchmark.contamination.minimum",
     ),
-    picks=("adapter", "training_adapter"),
+    picks=("adapter", "training_adapter", "landmarks"),
     kinds=("json",),
 )
 def contamination(job: Job) -> None:

@@ -18,7 +18,7 @@ def training_descriptors(job: Job) -> None:
     heads describes those of its `training_set`, so that a read-out learns from them alone.
     """
     from cairn.cache import Cache
-    from cairn.contamination.benchmark import learning_manifest
+    from cairn.contamination.learning import learning_manifest
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_training_descriptors
 

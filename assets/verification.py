@@ -24,7 +24,7 @@ from assets.step import Job, step
         "benchmark.training_settings",
         "benchmark.contamination",
     ),
-    picks=("adapter", "training_adapter", "verifier"),
+    picks=("adapter", "training_adapter", "landmarks", "verifier"),
     kinds=("html", "json"),
 )
 def verification(job: Job) -> None:

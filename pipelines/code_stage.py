@@ -80,6 +80,12 @@ def code_of(node: Node, parameters: Parameters) -> tuple[list[str], dict[str, An
             roots.extend(code.modules)
             picked["encoder"] = code.entry
             files.extend(code.files)
+        elif kind == "landmarks":
+            from cairn.contamination.landmarks import DATA
+
+            # Lists are chosen by name when the step runs: all of them, and the words, are its data.
+            code_root = Path(__file__).resolve().parents[1]
+            files.extend(path.relative_to(code_root).as_posix() for path in sorted(DATA.glob("*.yaml")))
         elif kind == "verifier":
             code = encoder_code(VERIFIER)
             roots.extend(code.modules)

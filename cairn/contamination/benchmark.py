@@ -1,24 +1,19 @@
 """The step `contamination`: a benchmark's landmarks in its training classes, and the training sets with and without.
 
-What other steps read back: `learning_manifest` (the training images that a system may learn from),
-`classes_of_set` (image id → class, for heads), `flagged_images`.
+What other steps read back is in `cairn.contamination.learning`, so that they do not depend on the rules' code.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.contamination.classes import LEAK_FILE, STANCES, ClassAudit, audit_classes, write_audit
 from cairn.contamination.landmarks import LandmarkList, landmarks_of_queries
+from cairn.contamination.learning import FACTS_FILE
 from cairn.contamination.proportions import Share
 from cairn.contamination.training_classes import TrainingImages, read_categories
 from cairn.contamination.training_sets import (
-    MATCHED,
     STANDARD,
     matched_set,
     reconcile,
@@ -26,13 +21,11 @@ from cairn.contamination.training_sets import (
     training_set,
     write_training_set,
 )
-from cairn.errors import ArtifactError, InputError
+from cairn.errors import InputError
 from cairn.files import write_json
 from cairn.images.manifest import Manifest
 
-FACTS_FILE = "contamination.json"
 POSITIVES = ("positive", "easy", "hard")
-ALL = "all"
 
 
 def write_contamination(
@@ -178,63 +171,5 @@ def against_known(
     return report
 
 
-def read_facts(contamination: Path) -> dict[str, Any]:
-    """What `write_contamination` wrote. ArtifactError, naming the file, where it cannot be read."""
-    return _json(Path(contamination) / FACTS_FILE)
-
-
-def read_set(contamination: Path, protocol: str) -> frozenset[int]:
-    """Class ids of a training set. InputError, saying why, where there is no such set."""
-    path = Path(contamination) / f"{protocol}.json"
-    if not path.is_file():
-        facts = read_facts(contamination)
-        if facts["audited"] and protocol == MATCHED:
-            why = "it takes as many innocent classes out as are flagged, and there are none or too few"
-        else:
-            why = facts.get("note", f"{path} is missing")
-        raise InputError(f"there is no training set {protocol!r}: {why}")
-    return frozenset(_json(path)["class_ids"])
-
-
-def learning_manifest(training: Manifest, contamination: Path, training_set: str) -> Manifest:
-    """`training` with those of its rows marked for training that a system with this `training_set` learns from.
-
-    InputError where there is no such set.
-    """
-    if training_set == ALL:
-        return training
-    chosen = read_set(contamination, training_set)
-    kept = np.array([label is not None and int(label) in chosen for label in training.label], bool)
-    return replace(training, train=training.train & kept)
-
-
-def classes_of_set(training: Manifest, contamination: Path, protocol: str) -> dict[str, int]:
-    """Image id → class id of the images in a training set."""
-    learning = learning_manifest(training, contamination, protocol)
-    return {
-        training.image_id[row]: int(training.label[row] or 0) for row in learning.rows(train=True).tolist()
-    }
-
-
-def flagged_images(training: Manifest, contamination: Path) -> frozenset[str] | None:
-    """Images of the classes that the benchmark's stance flags; None where nothing was audited."""
-    facts = read_facts(contamination)
-    if not facts["audited"]:
-        return None
-    leak = _json(Path(contamination) / LEAK_FILE)
-    ids = {one["id"] for one in leak["classes"] if facts["stance"] in one["stances"]}
-    rows = training.rows(train=True).tolist()
-    return frozenset(training.image_id[row] for row in rows if int(training.label[row] or -1) in ids)
-
-
 def _images(classes: TrainingImages, ids: frozenset[int]) -> int:
     return sum(count for one, count in zip(classes.class_ids, classes.counts, strict=True) if one in ids)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ArtifactError(
-            f"{path}: cannot be read ({type(error).__name__}); run the step that writes it"
-        ) from None

@@ -123,7 +123,7 @@ def score_heads(
 
     `ranking` has a folder per seed with its `ranking.parquet`. The numbers carry `head` and the seed.
     """
-    from cairn.systems.heads import seeds_of
+    from cairn.store.seeds import seeds_of
 
     truth = read_ground_truth(ground_truth)
     gallery_size = read_manifest(manifest / "manifest.parquet").gallery_size

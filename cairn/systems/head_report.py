@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cairn.contamination.benchmark import flagged_images, learning_manifest, read_facts
+from cairn.contamination.learning import flagged_images, learning_manifest, read_facts
 from cairn.contamination.seeds import SeedAnalysis, analyse_seeds
 from cairn.contamination.training_sets import DECON, MATCHED, STANDARD, AuditedUse, TrainingUse, audit_uses
 from cairn.errors import ArtifactError

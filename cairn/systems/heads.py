@@ -10,12 +10,13 @@ import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
-from cairn.contamination.benchmark import classes_of_set
+from cairn.contamination.learning import classes_of_set
 from cairn.errors import ArtifactError
 from cairn.files import atomic, file_digest, write_json
 from cairn.heads.parameters import HeadShape, HeadsParameters
 from cairn.images.manifest import Manifest
 from cairn.store.descriptors import QUERIES_FILE, DescriptorStore, open_queries, open_shards, write_shard
+from cairn.store.seeds import seeds_of
 from cairn.systems.disk import tells_full_disk
 from cairn.validation import validated
 
@@ -138,14 +139,6 @@ def read_heads(heads: Path) -> dict[str, Any]:
         raise ArtifactError(
             f"{path}: cannot be read ({type(error).__name__}); run the step `heads`"
         ) from None
-
-
-def seeds_of(folder: Path) -> list[str]:
-    """The seeds that have a folder in an artifact, ascending."""
-    seeds = [path.name for path in Path(folder).iterdir() if path.is_dir() and path.name.isdigit()]
-    if not seeds:
-        raise ArtifactError(f"{folder}: no folder of a seed in it; run the step that writes it")
-    return sorted(seeds, key=int)
 
 
 def device() -> str:

@@ -9,16 +9,15 @@ import pytest
 
 from cairn.benchmarks.structure import GroundTruth, Query
 from cairn.benchmarks.toytown.adapter import known_overlap, landmarks
-from cairn.contamination.benchmark import (
-    classes_of,
+from cairn.contamination.benchmark import classes_of, write_contamination
+from cairn.contamination.landmarks import LandmarkList
+from cairn.contamination.learning import (
     classes_of_set,
     flagged_images,
     learning_manifest,
     read_facts,
     read_set,
-    write_contamination,
 )
-from cairn.contamination.landmarks import LandmarkList
 from cairn.errors import InputError
 from cairn.images.manifest import Manifest
 

@@ -106,7 +106,7 @@ def test_a_change_in_one_step_makes_that_step_stale_alone(watched: Watched, step
             {"vocabulary", "descriptors", "training_descriptors", "reranker_training", "local"},
         ),
         ("benchmarks", "toytown", ("metric",), "map", {"scores"}),
-        ("benchmarks", "toytown", ("seed",), 1, {"sources", "manifest", "ground_truth"}),
+        ("benchmarks", "toytown", ("seed",), 1, {"sources", "manifest", "ground_truth", "contamination"}),
     ],
 )
 def test_a_parameter_makes_its_steps_stale(watched: Watched, section, name, key, value, stale):
