@@ -5,9 +5,14 @@ from assets.step import Job, step
 
 @step(
     scope="run",
-    inputs={"ranking": "ranking", "manifest": "manifest"},
+    inputs={
+        "ranking": "ranking",
+        "descriptors": "descriptors",
+        "ground_truth": "ground_truth",
+        "manifest": "manifest",
+    },
     output="artifacts/{benchmark}/{system}/local",
-    parameters=("system.encoder", "system.settings", "system.rerank"),
+    parameters=("system.encoder", "system.settings", "system.local"),
     picks=("encoder", "reranker"),
     kinds=("hdf5",),
 )
@@ -25,8 +30,10 @@ def local(job: Job) -> None:
         job.root,
         job.parameters["encoder"],
         job.parameters["settings"],
-        job.parameters["rerank"],
+        job.parameters["local"],
         job.output,
+        descriptors=job.inputs["descriptors"],
+        relevance=read_ground_truth(job.inputs["ground_truth"]).relevance,
         cache=Cache.of(job.root),
         features_code=job.features,
     )

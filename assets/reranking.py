@@ -5,15 +5,26 @@ from assets.step import Job, step
 
 @step(
     scope="run",
-    inputs={"ranking": "ranking", "local": "local", "manifest": "manifest"},
+    inputs={
+        "ranking": "ranking",
+        "descriptors": "descriptors",
+        "local": "local",
+        "reranker": "reranker_training",
+        "ground_truth": "ground_truth",
+        "manifest": "manifest",
+    },
     output="artifacts/{benchmark}/{system}/reranking",
     parameters=("system.rerank",),
     picks=("reranker",),
     kinds=("parquet",),
 )
 def reranking(job: Job) -> None:
-    """The shortlist re-ranked by the system's second stage, with the evidence per pair (inliers, scores)."""
+    """The shortlist re-ranked by the system's second stage, or its logits, with the evidence per pair.
+
+    Ground truth says which pairs the published protocol of AMES looks at; no score depends on it.
+    """
     from cairn.benchmarks.structure import read_ground_truth
+    from cairn.cache import Cache
     from cairn.images.manifest import read_manifest
     from cairn.systems.reranking import rerank
 
@@ -24,4 +35,10 @@ def reranking(job: Job) -> None:
         read_ground_truth(job.inputs["manifest"] / "queries"),
         job.parameters["rerank"],
         job.output,
+        descriptors=job.inputs["descriptors"],
+        relevance=read_ground_truth(job.inputs["ground_truth"]).relevance,
+        reranker=job.inputs["reranker"],
+        root=job.root,
+        cache=Cache.of(job.root),
+        code=job.digest,
     )

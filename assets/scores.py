@@ -13,7 +13,7 @@ from assets.step import Job, step
         "manifest": "manifest",
     },
     output="artifacts/scores/{benchmark}/{system}",
-    parameters=("benchmark.metric",),
+    parameters=("benchmark.metric", "system.mixing"),
     kinds=("parquet",),
 )
 def scores(job: Job) -> None:
@@ -33,6 +33,7 @@ def scores(job: Job) -> None:
         ground_truth=job.inputs["ground_truth"],
         manifest=job.inputs["manifest"],
         metric=job.parameters["metric"],
+        mixing=job.parameters["mixing"],
         output=job.output,
     )
     write_gallery(

@@ -19,6 +19,7 @@ MODULES = (
     "vocabulary",
     "descriptors",
     "training_descriptors",
+    "reranker_training",
     "ranking",
     "local",
     "reranking",

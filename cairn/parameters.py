@@ -35,7 +35,8 @@ class Parameters:
     keys), and `training_adapter` and `training_settings` of the benchmark whose training images are used;
     `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
     them that decide what is learned from training images, and which local features there are), `search`,
-    `rerank`, `training_set` (which training images it learns from), `heads` (None without),
+    `rerank`, `local`, `mixing` and `reranker_training` (what each step needs to know of the second stage: see
+    `cairn.rerank.parameters.parts`), `training_set` (which training images it learns from), `heads` (None without),
     `training_descriptors` (whether something of the system learns on descriptors of training images) and
     `described_set` (which training images those are);
     `runs[name]` has `benchmark` and `system`. `implied` are the benchmarks known by name (`roxford5k`, see
@@ -242,7 +243,7 @@ def check_metric(metric: Any, where: str) -> None:
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     from cairn.encoders import checked_parameters, learning_keys, load_encoder_module
-    from cairn.rerank import RerankParameters
+    from cairn.rerank import RerankParameters, parts
     from cairn.search import SearchParameters
 
     where = f"{file}: systems.{name}"
@@ -256,7 +257,7 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         settings = checked_parameters(encoder, module, own, where)
     except ParameterError as error:
         raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
-    rerank = validate(RerankParameters, entry.get("rerank", {}), f"{where}.rerank")
+    rerank = parts(validated(RerankParameters, entry.get("rerank", {}), f"{where}.rerank"))
     heads = None
     if entry.get("heads") is not None:
         from cairn.heads.parameters import HeadsParameters
@@ -279,10 +280,10 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         "settings": settings,
         "learning": {key: settings[key] for key in learning_keys(module, settings)},
         "search": validate(SearchParameters, entry.get("search", {}), f"{where}.search"),
-        "rerank": rerank,
+        **rerank,
         "training_set": training_set,
         "heads": heads,
-        "training_descriptors": heads is not None,
+        "training_descriptors": heads is not None or rerank["reranker_training"] is not None,
         # Heads have training sets of their own; whatever else learns on descriptors keeps to the system's.
         "described_set": "all" if heads else training_set,
     }

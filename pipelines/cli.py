@@ -14,6 +14,7 @@ from pipelines.commands import (
     check_card,
     fetch,
     graph,
+    matches,
     run,
     score,
     sql,
@@ -38,6 +39,7 @@ app.command("add")(add.add)
 app.command("trace")(trace.trace)
 app.command("verify")(verify.verify)
 app.command("fetch")(fetch.fetch)
+app.command("matches")(matches.matches)
 app.command("bless")(bless.bless)
 app.command("sql")(sql.sql)
 app.add_typer(score.app, name="score")

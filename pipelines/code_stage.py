@@ -4,7 +4,7 @@ import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cairn.files import atomic_directory, remove_leftovers, write_json
 from cairn.parameters import Parameters, load_parameters
@@ -12,6 +12,9 @@ from pipelines.digests import CodeGraph
 from pipelines.generate import check_pipeline
 from pipelines.graph import Node, build_graph, effective_parameters
 from pipelines.project import ARTIFACTS, CODE, PARAMETERS, SCORES
+
+if TYPE_CHECKING:
+    from cairn.rerank import RerankerCode
 
 
 def write_code(root: Path) -> None:
@@ -87,14 +90,21 @@ def code_of(node: Node, parameters: Parameters) -> tuple[list[str], dict[str, An
             roots.extend(code.modules)
             picked["verifier"] = code.entry
         elif kind == "reranker":
-            from cairn.rerank import reranker_code
-
-            code = reranker_code(parameters.systems[node.system]["rerank"]["method"])
+            code = _reranker_code(node, parameters)
             roots.extend(code.modules)
             picked["reranker"] = code.entry
+            files.extend(code.files)
         else:
             raise AssertionError(f"{node.step.name} picks {kind!r}")
     return roots, picked, files
+
+
+def _reranker_code(node: Node, parameters: Parameters) -> "RerankerCode":
+    from cairn.rerank import reranker_code
+
+    part = {"local": "local", "reranker_training": "reranker_training"}.get(node.step.name, "rerank")
+    values = parameters.systems[node.system][part] or {"method": "none"}
+    return reranker_code(values, node.step.name)
 
 
 def _features_digest(
@@ -104,6 +114,13 @@ def _features_digest(
     from cairn.contamination.parameters import VERIFIER
     from cairn.encoders import encoder_code
 
+    if node.step.name == "local":
+        other = _reranker_code(node, parameters)
+        if other.features:
+            known = ("features", other.features, other.files)
+            if known not in described:
+                described[known] = graph.describe(other.features, {}, other.files)
+            return described[known]["digest"]
     if "encoder" in node.step.picks:
         code = encoder_code(parameters.systems[node.system]["encoder"])
     elif "verifier" in node.step.picks:

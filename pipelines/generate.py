@@ -54,8 +54,12 @@ def check_pipeline(root: Path, parameters: Parameters) -> None:
 def user_files(parameters: Parameters) -> list[str]:
     """Files of the user's own code that systems name, as paths relative to the project."""
     from cairn.encoders import user_module_files
+    from cairn.rerank import local_files, reranker_code
 
     found = {path for system in parameters.systems.values() for path in user_module_files(system["encoder"])}
+    for system in parameters.systems.values():
+        # Weights and descriptors that a second stage reads.
+        found.update(local_files(system["local"]), reranker_code(system["rerank"]).files)
     return sorted(found)
 
 

@@ -50,10 +50,10 @@ class RootSift:
         """
         import cv2
 
-        reduced = _reduce(image, self.longest)
+        small = reduced(image, self.longest)
         create: Any = cv2.SIFT_create  # pyright: ignore[reportAttributeAccessIssue] - absent from its stubs
         sift = create(nfeatures=self.limit, contrastThreshold=self.contrast)
-        points, descriptors = sift.detectAndCompute(reduced, None)
+        points, descriptors = sift.detectAndCompute(small, None)
         if descriptors is None or not len(points):
             return _none()
         rows = np.array([(*point.pt, point.size, point.response, point.angle) for point in points])
@@ -74,7 +74,8 @@ def root(descriptors: np.ndarray) -> np.ndarray:
     return np.sqrt(values, out=values)
 
 
-def _reduce(image: np.ndarray, longest: int | None) -> np.ndarray:
+def reduced(image: np.ndarray, longest: int | None) -> np.ndarray:
+    """The image with its longer side reduced to `longest` pixels by area averaging; as it is where smaller."""
     import cv2
 
     height, width = image.shape

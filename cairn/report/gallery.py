@@ -10,6 +10,7 @@ from cairn.errors import ArtifactError
 from cairn.files import atomic
 from cairn.images.manifest import ImageSource, Manifest, read_manifest
 from cairn.report.canvas import Canvas, Picture, fit, png_bytes, write_on
+from cairn.results.scoring import GLOBAL, stages
 from cairn.results.show import METRIC_TITLES, SLICE_ORDER, slice_key, stage_title
 from cairn.results.table import ABOUT, read_json_object
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TOP = 8
-GLOBAL = "global"
 
 # Layout in pixels; colours are blue, green, red.
 MARGIN, GAP = 28, 12
@@ -85,7 +85,7 @@ def write_gallery(
     facts = read_json_object(ground_truth / ABOUT) or {}
     name = str(facts.get("name") or ranking.parent.parent.name)
     title = f"{name}{' (synthetic)' if facts.get('synthetic') is True else ''} · {ranking.parent.name}"
-    tables = _stages(ranking, reranking)
+    tables = _stages(ranking, reranking, per_query.parent)
     values, label = _values(per_query, list(tables))
     picked = pick_queries(values, list(tables), [query.query_id for query in truth.queries])
     blocks = _blocks(picked, tables, values, truth, images, top)
@@ -214,13 +214,9 @@ def _decoded(images: ImageSource, row: int) -> "np.ndarray":
     return decode_bgr(images.read(row), images.manifest.image_id[row])
 
 
-def _stages(ranking: Path, reranking: Path) -> dict[str, "pa.Table"]:
+def _stages(ranking: Path, reranking: Path, mixed: Path) -> dict[str, "pa.Table"]:
     """Stage slug → ranking table, the first stage first."""
-    found = {GLOBAL: _ranking_table(ranking / "ranking.parquet")}
-    facts = read_json_object(reranking / "reranking.json") or {}
-    if facts.get("stage"):
-        found[str(facts["stage"])] = _ranking_table(reranking / "reranked.parquet")
-    return found
+    return {stage: _ranking_table(path) for stage, path in stages(ranking, reranking, mixed)}
 
 
 def _ranking_table(path: Path) -> "pa.Table":

@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cairn.cache import Cache
 from cairn.errors import ArtifactError, InputError, ParameterError
-from cairn.files import atomic
 from cairn.parallel import workers
 from cairn.progress import track
 from cairn.rerank.ames import Ames
@@ -115,13 +115,15 @@ def pair_logits(
     gallery: LocalSource,
     shortlists: Sequence[Shortlist],
     options: PairOptions | None = None,
-    scratch: Path | None = None,
-    key: str = "",
+    scratch: Cache | None = None,
+    keys: Sequence[str] | None = None,
+    workspace: Path | None = None,
 ) -> list[NDArray[np.float32]]:
     """Logits [len(image_ids)] of every shortlist.
 
-    With `scratch` each finished query is kept there and found again after an interruption, under a name that
-    holds `key` (the caller's digest of code and descriptor files), the weights, the options and the images.
+    With `scratch` each finished query is kept there and found again after an interruption, under a key that
+    holds its one of `keys` (the caller's digests of code and descriptors), the weights, the options and the
+    images. The projected gallery lies in a temporary folder of `workspace` (the system's where None).
     Raises InputError where the network is for another dimension than the descriptors have or an image is all
     padding, ArtifactError where a shortlisted image has no local descriptors; each names file and image.
     """
@@ -131,25 +133,27 @@ def pair_logits(
     network = copy.deepcopy(network).to(device=options.device, dtype=dtype).eval()
     # Heads and activation leave no trace in the weights.
     weights = f"{network.shape} {state_digest(network)}"
-    names = [_block_name(key, weights, options, shortlist) for shortlist in shortlists]
+    given = keys or [""] * len(shortlists)
+    names = [_block_name(key, weights, options, s) for key, s in zip(given, shortlists, strict=True)]
     found = [_read_block(scratch, name, s) for name, s in zip(names, shortlists, strict=True)]
     todo = [number for number, logits in enumerate(found) if logits is None]
-    folder = contextlib.nullcontext(str(scratch)) if scratch else tempfile.TemporaryDirectory()
-    with folder as place, _one_core_each() as threads, torch.inference_mode():
-        Path(place).mkdir(parents=True, exist_ok=True)
-        with _gallery_tokens(network, gallery, [shortlists[n] for n in todo], options, Path(place)) as tokens:
-            total = sum(len(shortlists[n].image_ids) for n in todo)
-            done = _score_all(network, queries, [shortlists[n] for n in todo], tokens, options, threads)
-            block: list[NDArray[np.float32]] = []
-            pending = iter(todo)
-            number = next(pending, None)
-            for part in track(done, "AMES", total=-(-total // options.pairs), unit="batches"):
-                block.append(part)
-                if number is not None and sum(map(len, block)) == len(shortlists[number].image_ids):
-                    logits = np.concatenate(block)
-                    found[number] = logits
-                    _write_block(scratch, names[number], logits)
-                    block, number = [], next(pending, None)
+    with contextlib.ExitStack() as stack:
+        threads = stack.enter_context(_one_core_each())
+        stack.enter_context(torch.inference_mode())
+        left = [shortlists[n] for n in todo]
+        tokens = stack.enter_context(_gallery_tokens(network, gallery, left, options, workspace))
+        total = sum(len(shortlist.image_ids) for shortlist in left)
+        done = _score_all(network, queries, left, tokens, options, threads)
+        block: list[NDArray[np.float32]] = []
+        pending = iter(todo)
+        number = next(pending, None)
+        for part in track(done, "AMES", total=-(-total // options.pairs), unit="batches"):
+            block.append(part)
+            if number is not None and sum(map(len, block)) == len(shortlists[number].image_ids):
+                logits = np.concatenate(block)
+                found[number] = logits
+                _write_block(scratch, names[number], logits)
+                block, number = [], next(pending, None)
     return [np.empty(0, np.float32) if logits is None else logits for logits in found]
 
 
@@ -164,7 +168,11 @@ class _Tokens:
 
 @contextlib.contextmanager
 def _gallery_tokens(
-    network: Ames, gallery: LocalSource, shortlists: Sequence[Shortlist], options: PairOptions, place: Path
+    network: Ames,
+    gallery: LocalSource,
+    shortlists: Sequence[Shortlist],
+    options: PairOptions,
+    place: Path | None,
 ) -> Iterator[_Tokens]:
     names = sorted({image for s in shortlists for image in s.image_ids}, key=gallery.row_of)
     length, width = options.gallery_length, network.shape.model_dim
@@ -327,21 +335,16 @@ def _block_name(key: str, weights: str, options: PairOptions, shortlist: Shortli
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _read_block(scratch: Path | None, name: str, shortlist: Shortlist) -> NDArray[np.float32] | None:
-    """A finished query's logits; None where there are none or the file is not what it should be."""
+def _read_block(scratch: Cache | None, name: str, shortlist: Shortlist) -> NDArray[np.float32] | None:
+    """A finished query's logits; None where there are none or the entry is not what it should be."""
     if not shortlist.image_ids:
         return np.empty(0, np.float32)
-    if scratch is None:
+    data = scratch.get(name) if scratch is not None else None
+    if data is None or len(data) != 4 * len(shortlist.image_ids):
         return None
-    try:
-        logits = np.load(scratch / f"{name}.npy", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    fits = logits.dtype == np.float32 and logits.shape == (len(shortlist.image_ids),)
-    return logits if fits else None
+    return np.frombuffer(data, "<f4").astype(np.float32)
 
 
-def _write_block(scratch: Path | None, name: str, logits: NDArray[np.float32]) -> None:
+def _write_block(scratch: Cache | None, name: str, logits: NDArray[np.float32]) -> None:
     if scratch is not None:
-        with atomic(scratch / f"{name}.npy") as temporary:
-            np.save(temporary, logits, allow_pickle=False)
+        scratch.put(name, logits.astype("<f4").tobytes())

@@ -9,6 +9,7 @@ times the mean squared error between its output tokens and a full-precision teac
 """
 
 import contextlib
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cairn.cache import Cache
 from cairn.errors import InputError, ParameterError
 from cairn.progress import track
 from cairn.rerank.ames import Ames, AmesShape
@@ -117,6 +119,35 @@ def draw_triplets(mined: Mined, generator: np.random.Generator, count: int) -> N
     return np.array(triplets, np.int64)
 
 
+@dataclass(frozen=True)
+class Resume:
+    """Where an interrupted training goes on: every `every` steps its state is put into `cache` under `key`.
+
+    The key holds all that decides the weights: descriptors, labels, shape, options, code, versions.
+    """
+
+    cache: Cache
+    key: str
+    every: int = 25
+
+    def load(self, network: Ames, optimizer: torch.optim.Optimizer) -> list[float]:
+        """Bring both to the last state that was kept; the losses up to it, [] where there is none."""
+        data = self.cache.get(self.key)
+        if data is None:
+            return []
+        state = torch.load(io.BytesIO(data), weights_only=True)
+        network.load_state_dict(state["network"])
+        optimizer.load_state_dict(state["optimizer"])
+        return list(state["losses"])
+
+    def save(self, network: Ames, optimizer: torch.optim.Optimizer, losses: list[float]) -> None:
+        """Keep the state after `len(losses)` steps."""
+        buffer = io.BytesIO()
+        parts = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}
+        torch.save(parts, buffer)
+        self.cache.put(self.key, buffer.getvalue())
+
+
 def train_ames(
     source: LocalSource,
     names: Sequence[str],
@@ -124,12 +155,14 @@ def train_ames(
     shape: AmesShape,
     options: TrainOptions,
     teacher: Ames | None = None,
+    resume: Resume | None = None,
 ) -> tuple[Ames, list[float]]:
     """A trained network in evaluation mode, and the loss of every step.
 
     `source`: local descriptors of the images `names` (n, in the order that was mined). With a `teacher` (full
     precision, same width) its output tokens are distilled. Runs on one core, so that the same input gives the
-    same weights whatever the machine's number of cores. Raises InputError as `checked_batch` does.
+    same weights whatever the machine's number of cores; with `resume`, an interrupted training goes on and
+    ends with the same weights. Raises InputError as `checked_batch` does.
     """
     if source.dim != shape.local_dim:
         raise InputError(
@@ -152,16 +185,21 @@ def train_ames(
         optimizer = torch.optim.AdamW(
             network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
         )
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, _schedule(options))
-        losses = []
-        batches = _batches(source, names, mined, generator, options, whole=teacher is not None)
-        for batch in track(batches, "train AMES", options.steps, "steps"):
+        losses = resume.load(network, optimizer) if resume else []
+        share = _schedule(options)
+        batches = _batches(
+            source, names, mined, generator, options, whole=teacher is not None, start=len(losses)
+        )
+        for batch in track(batches, "train AMES", options.steps - len(losses), "steps"):
+            for group in optimizer.param_groups:
+                group["lr"] = options.learning_rate * share(len(losses))
             loss = _loss(network, batch, teacher, options.beta)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            scheduler.step()
             losses.append(loss.item())
+            if resume and len(losses) % resume.every == 0:
+                resume.save(network, optimizer, losses)
     return network.eval(), losses
 
 
@@ -211,12 +249,16 @@ def _batches(
     generator: np.random.Generator,
     options: TrainOptions,
     whole: bool,
+    start: int = 0,
 ) -> Iterator[_Batch]:
+    """The batches from step `start` on; every step's draws are made, whether it is done again or not."""
     triplets = draw_triplets(mined, generator, options.steps * options.triplets)
     for step in range(options.steps):
         rows = triplets[step * options.triplets : (step + 1) * options.triplets].T
         query_length = int(generator.integers(options.least, options.query_length + 1))
         gallery_length = int(generator.integers(options.least, options.gallery_length + 1))
+        if step < start:
+            continue
         length = max(query_length, gallery_length)
         if whole:
             length = max(options.query_length, options.gallery_length)

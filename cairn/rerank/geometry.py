@@ -34,13 +34,9 @@ ITERATIONS, CONFIDENCE = 1000, 0.995
 
 
 def stage(parameters: RerankParameters) -> str:
-    """The stage's slug, as in `geometry-k100`."""
-    return f"geometry-k{parameters.shortlist}"
-
-
-def local_features(parameters: RerankParameters) -> int:
-    """Local features per image that are needed."""
-    return parameters.geometry.features
+    """The stage's slug, as in `geometry-k100`, or `geometry-xfeat-k100` with other features than the encoder's."""
+    own = parameters.geometry.local
+    return f"geometry-k{parameters.k}" if own == "encoder" else f"geometry-{own}-k{parameters.k}"
 
 
 def rerank(
@@ -57,7 +53,7 @@ def rerank(
     from cairn.progress import track
 
     # A deployed system knows no junk: nothing is moved out of the shortlist.
-    chosen = [shortlist(query, np.zeros(len(query.rank), bool), parameters.shortlist) for query in queries]
+    chosen = [shortlist(query, np.zeros(len(query.rank), bool), parameters.k) for query in queries]
     tasks = [
         (query.query_id, [query.image_ids[position] for position in positions])
         for query, positions in zip(queries, chosen, strict=True)
@@ -97,11 +93,36 @@ def reordered(query: RankedQuery, positions: np.ndarray, scores: np.ndarray) -> 
 def inliers(query: LocalFeatures, image: LocalFeatures, parameters: Geometry) -> int:
     """Inliers of a plausible homography from the query's features to the image's; 0 where there is none.
 
-    Descriptors are SIFT, uint8 [n, 128]; positions in pixels.
+    Descriptors are SIFT, uint8 [n, 128], or learned ones, floats [n, dim]; positions in pixels.
     """
-    return _inliers(
-        query.positions, root(query.descriptors), image.positions, root(image.descriptors), parameters
+    return len(verified(query, image, parameters)[0])
+
+
+def verified(
+    query: LocalFeatures, image: LocalFeatures, parameters: Geometry
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of `query` and of `image` (int64 [m] each) that a plausible homography from one to the other maps
+    within `threshold`, and the homography float64 [3, 3]; empty rows and the identity where there is none.
+
+    Of inliers in one cell of the image the first counts alone (see CELL).
+    """
+    most = parameters.features
+    return _verified(
+        query.positions[:most],
+        comparable(query.descriptors[:most]),
+        image.positions[:most],
+        comparable(image.descriptors[:most]),
+        parameters,
     )
+
+
+def comparable(descriptors: np.ndarray) -> np.ndarray:
+    """float32 [n, dim] of L2 norm 1, which dot products compare: RootSIFT of 8-bit SIFT, others normalised."""
+    if descriptors.dtype == np.uint8:
+        return root(descriptors)
+    values = descriptors.astype(np.float32)
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    return values / np.where(norms > 0, norms, 1)
 
 
 def matches(query: np.ndarray, image: np.ndarray, ratio: float) -> tuple[np.ndarray, np.ndarray]:
@@ -142,30 +163,32 @@ def plausible(homography: np.ndarray, points: np.ndarray) -> bool:
     return bool(larger <= MOST_SCALE and smaller >= LEAST_SCALE and larger <= MOST_STRETCH * smaller)
 
 
-def _inliers(
+def _verified(
     query_positions: np.ndarray,
     query_descriptors: np.ndarray,
     image_positions: np.ndarray,
     image_descriptors: np.ndarray,
     parameters: Geometry,
-) -> int:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     import cv2
 
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.eye(3)
     from_query, to_image = matches(query_descriptors, image_descriptors, parameters.ratio)
     if len(from_query) < parameters.minimum:
-        return 0
+        return none
     source, target = query_positions[from_query], image_positions[to_image]
     cv2.setRNGSeed(0)
     homography, mask = cv2.findHomography(
         source, target, cv2.USAC_MAGSAC, parameters.threshold, maxIters=ITERATIONS, confidence=CONFIDENCE
     )
     if homography is None or mask is None:
-        return 0
-    agreeing = mask[:, 0] > 0
-    if agreeing.sum() < 4 or not plausible(homography, source[agreeing]):
-        return 0
-    cells = np.unique(np.floor(target[agreeing] / CELL), axis=0)
-    return int(min(agreeing.sum(), len(cells)))
+        return none
+    agreeing = np.flatnonzero(mask[:, 0] > 0)
+    if len(agreeing) < 4 or not plausible(homography, source[agreeing]):
+        return none
+    _, first = np.unique(np.floor(target[agreeing] / CELL), axis=0, return_index=True)
+    kept = agreeing[np.sort(first)]
+    return from_query[kept], to_image[kept], homography
 
 
 _queries: LocalStore
@@ -188,11 +211,12 @@ def _verify(task: tuple[str, list[str]]) -> np.ndarray:
     query_id, images = task
     most = _parameters.features
     query = _queries.read(query_id)
-    positions, descriptors = query.positions[:most], root(query.descriptors[:most])
+    positions, descriptors = query.positions[:most], comparable(query.descriptors[:most])
     counts = np.zeros(len(images), np.int32)
     for number, image_id in enumerate(images):
         image = _images.read(image_id)
-        counts[number] = _inliers(
-            positions, descriptors, image.positions[:most], root(image.descriptors[:most]), _parameters
+        kept, _, _ = _verified(
+            positions, descriptors, image.positions[:most], comparable(image.descriptors[:most]), _parameters
         )
+        counts[number] = len(kept)
     return counts

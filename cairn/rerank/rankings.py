@@ -12,6 +12,11 @@ from cairn.errors import ArtifactError
 from cairn.rerank.two_stage import RankedQuery, RerankedQuery
 from cairn.store.tables import read_table, write_table
 
+RERANKED_FILE = "reranked.parquet"
+EARLIER_FILE = "earlier.parquet"
+FACTS_FILE = "reranking.json"
+"""A second stage's list, the list of a stage before it, and what it says of itself."""
+
 
 def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
     """The queries of a `ranking.parquet` (or of an earlier stage's `reranked.parquet`), in the file's order.

@@ -13,7 +13,7 @@ FIRST_STAGE = "global"
 CANDIDATES_SHOWN = 20
 LONGEST_NAME = 500
 
-_FIELD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*|-")
+_FIELD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+~-]*|-")
 
 
 @dataclass(frozen=True, order=True)
@@ -21,7 +21,7 @@ class NumberName:
     """`benchmark/system/head/seed/stage/slice/metric`; a field that does not apply is `-`.
 
     The cell of a stage may hold dots (`ames-k1600-l0.55-t0.3`). Names sort field by field.
-    Raises LineageError where a field is empty or holds anything but letters, digits and `. _ @ + -`.
+    Raises LineageError where a field is empty or holds anything but letters, digits and `. _ @ + ~ -`.
     """
 
     benchmark: str
@@ -37,7 +37,7 @@ class NumberName:
             if not isinstance(value, str) or not _FIELD.fullmatch(value):
                 raise LineageError(
                     f"{field} {printable(str(value))} cannot be part of a number's name: "
-                    "letters, digits and . _ @ + - are allowed, - alone means none"
+                    "letters, digits and . _ @ + ~ - are allowed, - alone means none"
                 )
 
     def __str__(self) -> str:

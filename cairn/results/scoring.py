@@ -2,22 +2,27 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cairn.benchmarks.structure import GroundTruth, read_ground_truth
 from cairn.errors import ArtifactError
-from cairn.files import atomic
+from cairn.files import atomic, write_json
 from cairn.images.manifest import read_manifest
 from cairn.metrics.evaluate import parse_protocol, score_ranking
 from cairn.metrics.micro_ap import MAX_DIM
-from cairn.metrics.result import ScoredRun, per_query_table
+from cairn.metrics.result import Row, ScoredRun, per_query_table
+from cairn.rerank.pairs import PAIRS_FILE
+from cairn.rerank.rankings import EARLIER_FILE, FACTS_FILE, RERANKED_FILE, read_ranking
+from cairn.results.cells import GAIN, score_cells, write_deployed
 from cairn.results.gathering import ABOUT_FILE
 from cairn.results.names import NONE, NumberName
-from cairn.results.table import Result, write_results
+from cairn.results.table import Result, read_json_object, write_results
 
 GLOBAL = "global"
+DIAGNOSTICS_FILE = "diagnostics.parquet"
 
 
 def score_run(
@@ -30,23 +35,45 @@ def score_run(
     ground_truth: Path,
     manifest: Path,
     metric: str,
+    mixing: Mapping[str, Any] | None = None,
     output: Path,
 ) -> None:
     """Write `scores.parquet` (one row per number), `per_query.parquet` and `benchmark.json` under `output`.
 
-    `ranking` and `reranking` are artifacts of a run: stage `global`, and the stage that `reranking.json` names
-    (none where its `stage` is null). Values are fractions, intervals 95% bootstrap over queries. A number that
-    does not exist (no query has a positive) has no row. Raises `ArtifactError` where the files do not fit.
+    `ranking` and `reranking` are artifacts of a run: stage `global`, and the stages that `reranking.json` names
+    (none where they are null). Where the second stage left logits, they are mixed as `mixing` says (see
+    `cairn.results.cells`): the list that a deployed system would return is `reranked.parquet`, and what other
+    cells would give stands in `diagnostics.parquet`, apart from the results. Values are fractions, intervals
+    95% bootstrap over queries. A number that does not exist (no query has a positive) has no row. Raises
+    `ArtifactError` where the files do not fit.
     """
     _check_track2(metric, ranking)
     truth = read_ground_truth(ground_truth)
     gallery_size = read_manifest(manifest / "manifest.parquet").gallery_size
     rows: list[Result] = []
     per_query: list[Any] = []
+
+    def place(stage: str) -> NumberName:
+        return NumberName(benchmark, system, NONE, NONE, stage, "all", "all")
+
     for stage, path in stages(ranking, reranking):
         scored = _scored(path, truth, metric, gallery_size)
-        rows += _rows(scored, NumberName(benchmark, system, NONE, NONE, stage, "all", "all"), gallery_size)
+        rows += _rows(scored.rows, place(stage), gallery_size)
         per_query.append(_labelled(per_query_table(scored), stage))
+    if mixing is not None:
+        facts = read_facts(reranking)
+        earlier = facts.get("earlier")
+        before = reranking / EARLIER_FILE if earlier else ranking / "ranking.parquet"
+        ranked = read_ranking(before, gallery_size)
+        cells = score_cells(reranking / PAIRS_FILE, ranked, truth, metric, mixing, earlier)
+        for stage, scored in cells.scored.items():
+            rows += _rows(scored.rows, place(stage), gallery_size)
+            per_query.append(_labelled(per_query_table(scored), stage))
+        write_deployed(output / RERANKED_FILE, ranked, cells)
+        write_json(output / FACTS_FILE, {"stage": cells.deployed[0]})
+        others = cells.diagnostics.items()
+        found = [row for stage, of in others for row in _rows(of, place(stage), gallery_size)]
+        write_results(output / DIAGNOSTICS_FILE, found)
     if tail is not None:
         rows += tail_rows(benchmark, system, tail, gallery_size)
     shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
@@ -77,7 +104,7 @@ def score_heads(
     per_query: list[Any] = []
     for seed in seeds_of(ranking):
         scored = _scored(ranking / seed / "ranking.parquet", truth, metric, gallery_size)
-        rows += _rows(scored, NumberName(benchmark, system, head, seed, GLOBAL, "all", "all"), gallery_size)
+        rows += _rows(scored.rows, NumberName(benchmark, system, head, seed, GLOBAL, "all", "all"), gallery_size)
         table = _labelled(per_query_table(scored), GLOBAL)
         for name, value in (("seed", seed), ("head", head)):
             table = _with_column(table, name, value)
@@ -87,13 +114,14 @@ def score_heads(
     _write_table(output / "head_per_query.parquet", per_query)
 
 
-def _rows(scored: ScoredRun, place: NumberName, gallery_size: int) -> list[Result]:
+def _rows(found: Iterable[Row], place: NumberName, gallery_size: int) -> list[Result]:
     """The numbers that exist, called as `place` with their own slice and metric."""
     rows = []
-    for row in scored.rows:
+    for row in found:
         if row.value is not None:
             name = replace(place, slice=row.slice, metric=row.metric)
             unit = "score" if row.metric.startswith("threshold") else "fraction"
+            unit = "difference" if row.metric.endswith(GAIN) else unit
             rows.append(
                 Result(name, row.value, row.n_queries, gallery_size, unit=unit, low=row.low, high=row.high)
             )
@@ -116,13 +144,28 @@ def tail_rows(benchmark: str, system: str, tail: Path, gallery_size: int) -> lis
     return rows
 
 
-def stages(ranking: Path, reranking: Path) -> list[tuple[str, Path]]:
-    """Stage slug and ranking file of each stage of a run."""
+def stages(ranking: Path, reranking: Path, mixed: Path | None = None) -> list[tuple[str, Path]]:
+    """Stage slug and ranking file of each stage of a run, in their order.
+
+    `mixed` is the run's scores artifact, which holds the last list where it was mixed from stored logits.
+    """
     found = [(GLOBAL, ranking / "ranking.parquet")]
-    facts = json.loads((reranking / "reranking.json").read_text("utf-8"))
+    facts = read_facts(reranking)
+    if facts.get("earlier"):
+        found.append((facts["earlier"], reranking / EARLIER_FILE))
     if facts.get("stage"):
-        found.append((facts["stage"], reranking / "reranked.parquet"))
+        found.append((facts["stage"], reranking / RERANKED_FILE))
+    if mixed is not None and (mixed / FACTS_FILE).is_file():
+        found.append((read_facts(mixed)["stage"], mixed / RERANKED_FILE))
     return found
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What `reranking.json` in a folder says. ArtifactError where it is missing or damaged."""
+    facts = read_json_object(folder / FACTS_FILE)
+    if facts is None:
+        raise ArtifactError(f"{folder / FACTS_FILE}: missing or damaged; run the step that writes it")
+    return facts
 
 
 def _scored(path: Path, truth: GroundTruth, metric: str, gallery_size: int) -> ScoredRun:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 STAGE_TITLES: Mapping[str, str] = {
     "geometry": "geometric rerank",
     "ames": "AMES rerank",
-    "superglobal": "SuperGlobal rerank",
+    "sg": "SuperGlobal rerank",
     "aqe": "query expansion",
+    "kr": "k-reciprocal rerank",
 }
 SLICE_TITLES: Mapping[str, str] = {"easy": "E", "medium": "M", "hard": "H"}
 SLICE_ORDER = ("easy", "medium", "hard", "all")
@@ -76,7 +77,8 @@ def line_title(line: tuple[str, str, str, str], stages: Sequence[str]) -> str:
 
 def stage_title(stage: str) -> str:
     """A stage slug's display name: `geometry-k100` → `geometric rerank`; an unknown slug stays as it is."""
-    return STAGE_TITLES.get(stage.split("-")[0], stage)
+    parts = [STAGE_TITLES.get(part.split("-")[0]) for part in stage.split("~")]
+    return ", ".join(part for part in parts if part) if all(parts) else stage
 
 
 def format_value(result: Result, decimals: int = 1) -> str:

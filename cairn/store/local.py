@@ -137,9 +137,9 @@ class LocalStore:
         except KeyError:
             raise ArtifactError(f"{self.path}: no local descriptors of {name}; extract them again") from None
 
-    def read(self, name: str) -> LocalFeatures:
-        """The features of one image, without padding."""
-        return self._features(self.row_of(name))
+    def read(self, name: str, most: int | None = None) -> LocalFeatures:
+        """The features of one image, without padding; the first `most` of them where given."""
+        return self._features(self.row_of(name), most)
 
     def batch(self, names: Sequence[str], keypoints: int) -> tuple[np.ndarray, np.ndarray]:
         """The first `keypoints` features of several images, padded, as AMES takes them.

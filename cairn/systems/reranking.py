@@ -1,20 +1,23 @@
-"""The step `reranking`: the shortlist of each query in the order of a second stage."""
+"""The step `reranking`: the shortlist of each query in the order of a second stage, or its logits per pair."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cairn.benchmarks.structure import GroundTruth
+from cairn.cache import Cache
 from cairn.errors import ArtifactError
 from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.rerank import RerankParameters, load_reranker
-from cairn.rerank.rankings import read_ranking, write_reranked
+from cairn.rerank.chains import after_earlier
+from cairn.rerank.pairs import PAIRS_FILE, Relevance, write_pairs
+from cairn.rerank.parameters import BY_DESCRIPTORS
+from cairn.rerank.rankings import EARLIER_FILE, FACTS_FILE, RERANKED_FILE, read_ranking, write_reranked
+from cairn.rerank.two_stage import RankedQuery, RerankedQuery
 from cairn.systems.disk import tells_full_disk
+from cairn.systems.local import read_contents
 from cairn.validation import validated
-
-RERANKED_FILE = "reranked.parquet"
-FACTS_FILE = "reranking.json"
 
 
 @tells_full_disk
@@ -25,31 +28,76 @@ def rerank(
     truth: GroundTruth,
     parameters: Mapping[str, Any],
     output: Path,
+    *,
+    descriptors: Path | None = None,
+    relevance: Relevance | None = None,
+    reranker: Path | None = None,
+    root: Path = Path(),
+    cache: Cache | None = None,
+    code: str = "",
 ) -> None:
-    """Write `reranked.parquet` and `reranking.json` into `output`; only the latter where the method is `none`.
+    """Write `reranking.json` into `output`, and `reranked.parquet`, or for `ames` `pairs.parquet`.
 
-    `ranking` is what `search` wrote, `local` what `extract_local` wrote; `parameters` as in RerankParameters.
-    The rows are those of the ranking: the shortlist in its new order, everything behind with its old rank.
-    `reranking.json` names the stage, null where there is none.
+    `ranking` is what `search` wrote, `local` what `extract_local` wrote, `reranker` what `train_reranker` wrote,
+    `descriptors` what was searched; `parameters` as in RerankParameters. `relevance` {query: {image: grade}}
+    says which pairs the protocol of `ames` needs. The rows of `reranked.parquet` are those of the ranking: the
+    shortlist in its new order, everything behind with its old rank; `pairs.parquet` has one row per pair.
+    Where another method comes before (`after`), its list is `earlier.parquet`. `reranking.json` names the
+    stages, null where there is none. Finished queries of `ames` are kept in `cache` under `code`.
     """
     checked = validated(RerankParameters, parameters, "rerank")
-    reranker = load_reranker(checked.method)
-    if reranker is None:
+    if checked.method == "none":
         write_json(output / FACTS_FILE, {"stage": None, "note": "this system has no second stage"})
         return
     path = ranking / "ranking.parquet"
-    queries = read_ranking(path, manifest.gallery_size)
+    queries: Sequence[RankedQuery] = read_ranking(path, manifest.gallery_size)
     if [query.query_id for query in queries] != [query.query_id for query in truth.queries]:
         raise ArtifactError(f"{path}: its queries are not those of the ground truth; search again")
-    stage = reranker.stage(checked)
-    orders, extras = [], []
-    for order, extra in reranker.rerank(queries, local, checked):
-        orders.append(order)
-        extras.append(extra)
-    columns = {name: [extra[name] for extra in extras] for name in (extras[0] if extras else {})}
-    facts = checked.model_dump(mode="json")
-    write_reranked(output / RERANKED_FILE, queries, orders, stage, columns, rerank=facts)
-    write_json(
-        output / FACTS_FILE,
-        {"stage": stage, "method": checked.method, "shortlist": checked.shortlist, "queries": len(queries)},
-    )
+    facts: dict[str, Any] = {
+        "method": checked.method,
+        "shortlist": checked.k,
+        "queries": len(queries),
+        "earlier": None,
+    }
+    if checked.after is not None:
+        assert descriptors is not None
+        changed, queries, facts["earlier"] = after_earlier(queries, descriptors, manifest, checked.after)
+        first = read_ranking(path, manifest.gallery_size)
+        write_reranked(
+            output / EARLIER_FILE, first, changed, facts["earlier"], rerank=dict(parameters["after"])
+        )
+    module = load_reranker(checked.method)
+    assert module is not None
+    if checked.method == "ames":
+        assert reranker is not None and relevance is not None
+        logits, found = module.score(
+            queries,
+            local,
+            checked,
+            relevance,
+            reranker,
+            root,
+            contents=read_contents(local),
+            workspace=output,
+            cache=cache,
+            code=code,
+        )
+        write_pairs(output / PAIRS_FILE, queries, logits, **found)
+        # How logits and similarities are mixed, and so the stage's name, is the step scores' affair.
+        write_json(output / FACTS_FILE, facts | found | {"stage": None})
+        if cache is not None:
+            cache.prune()
+        return
+    orders: list[RerankedQuery] = []
+    columns: dict[str, list[Any]] = {}
+    if checked.method in BY_DESCRIPTORS:
+        assert descriptors is not None
+        orders = module.rerank(queries, descriptors, manifest, checked)
+    else:
+        for order, extra in module.rerank(queries, local, checked):
+            orders.append(order)
+            for name, values in extra.items():
+                columns.setdefault(name, []).append(values)
+    facts["stage"] = "~".join([*([facts["earlier"]] if facts["earlier"] else []), module.stage(checked)])
+    write_reranked(output / RERANKED_FILE, queries, orders, facts["stage"], columns, rerank=dict(parameters))
+    write_json(output / FACTS_FILE, facts)

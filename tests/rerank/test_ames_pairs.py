@@ -12,12 +12,14 @@ import pytest
 import torch
 
 from bench.dense_ames import DenseAmes
+from cairn.cache import Cache
 from cairn.errors import ArtifactError, InputError, ParameterError
 from cairn.rerank import ames_pairs
 from cairn.rerank.ames import Ames, AmesShape
-from cairn.rerank.ames_files import network_facts, read_pairs, rerank_all, score_pairs, write_ames
+from cairn.rerank.ames_files import network_facts, score_pairs
 from cairn.rerank.ames_pairs import PairOptions, Shortlist, pair_logits
-from cairn.rerank.rankings import read_ranking
+from cairn.rerank.pairs import read_pairs, rerank_all, write_pairs
+from cairn.rerank.rankings import read_ranking, write_reranked
 from cairn.rerank.two_stage import Cell, RankedQuery
 
 OPTIONS = PairOptions(query_length=9, gallery_length=5, batch=4)
@@ -118,14 +120,17 @@ def test_logits_do_not_depend_on_workers_nor_on_a_scratch_folder(tmp_path: Path,
     built, world_ = network(), world()
     expected = pair_logits(built, *world_, OPTIONS)
     monkeypatch.setenv("CAIRN_WORKERS", "1")
-    for scratch in (None, tmp_path, tmp_path):
-        for one, other in zip(pair_logits(built, *world_, OPTIONS, scratch), expected, strict=True):
+    cache = Cache(tmp_path / "cache")
+    for scratch in (None, cache, cache):
+        found = pair_logits(built, *world_, OPTIONS, scratch, workspace=tmp_path)
+        for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
     assert torch.get_num_threads() >= 1 and not list(tmp_path.glob("tokens-*"))
 
 
 def test_an_interrupted_run_resumes_with_finished_queries(tmp_path: Path, monkeypatch):
     built, (queries, gallery, shortlists) = network(), world()
+    cache, v1 = Cache(tmp_path / "cache"), ["v1"] * 3
     expected = pair_logits(built, queries, gallery, shortlists, OPTIONS)
     original, calls = Ames.match, []
 
@@ -139,28 +144,28 @@ def test_an_interrupted_run_resumes_with_finished_queries(tmp_path: Path, monkey
     monkeypatch.setenv("CAIRN_WORKERS", "1")
     monkeypatch.setattr(Ames, "match", breaks)
     with pytest.raises(KeyboardInterrupt):
-        pair_logits(built, queries, gallery, shortlists, OPTIONS, tmp_path, "v1")
-    blocks = sorted(tmp_path.glob("*.npy"))
+        pair_logits(built, queries, gallery, shortlists, OPTIONS, cache, v1)
+    blocks = sorted(cache.folder.glob("??/*"))
     assert len(blocks) == 2 and not list(tmp_path.glob("tokens-*"))
 
     monkeypatch.setattr(Ames, "match", original)
     gallery.read.clear()
     queries.read.clear()
-    resumed = pair_logits(built, queries, gallery, shortlists, OPTIONS, tmp_path, "v1")
+    resumed = pair_logits(built, queries, gallery, shortlists, OPTIONS, cache, v1)
     assert queries.read == ["q2"] and set(gallery.read) == set(shortlists[2].image_ids)
     for one, other in zip(resumed, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
     # A damaged block is computed again; another key, option or network finds nothing.
-    blocks[0].write_bytes(b"\x93NUMPY damaged")
+    blocks[0].write_bytes(b"damaged")
     for one, other in zip(
-        pair_logits(built, queries, gallery, shortlists, OPTIONS, tmp_path, "v1"), expected, strict=True
+        pair_logits(built, queries, gallery, shortlists, OPTIONS, cache, v1), expected, strict=True
     ):
         np.testing.assert_array_equal(one, other)
     for changed in (
-        (built, queries, gallery, shortlists, OPTIONS, tmp_path, "v2"),
-        (built, queries, gallery, shortlists, PairOptions(9, 4, batch=4), tmp_path, "v1"),
-        (network(heads=1), queries, gallery, shortlists, OPTIONS, tmp_path, "v1"),
+        (built, queries, gallery, shortlists, OPTIONS, cache, ["v2"] * 3),
+        (built, queries, gallery, shortlists, PairOptions(9, 4, batch=4), cache, v1),
+        (network(heads=1), queries, gallery, shortlists, OPTIONS, cache, v1),
     ):
         queries.read.clear()
         pair_logits(*changed)
@@ -219,11 +224,11 @@ def test_from_ranking_to_files_and_back(tmp_path: Path, monkeypatch):
     cell = Cell("ames", 8)
     logits = score_pairs(built, ranked, relevance, queries, gallery, 8, OPTIONS)
     facts = network_facts(built, OPTIONS)
+    hard = rerank_all(ranked, relevance, logits, cell, "hard")
     for name in ("one", "two"):
-        write_ames(tmp_path / name, ranked, relevance, logits, cell, "sg-m20", **facts)
-    names = ["pairs", "reranked", "reranked-easy", "reranked-hard", "reranked-medium"]
-    assert sorted(p.stem for p in (tmp_path / "one").iterdir()) == names
-    for name in names:
+        write_pairs(tmp_path / name / "pairs.parquet", ranked, logits, **facts)
+        write_reranked(tmp_path / name / "reranked.parquet", ranked, hard, cell.slug)
+    for name in ("pairs", "reranked"):
         one, two = ((tmp_path / folder / f"{name}.parquet").read_bytes() for folder in ("one", "two"))
         assert one == two
 
@@ -236,9 +241,8 @@ def test_from_ranking_to_files_and_back(tmp_path: Path, monkeypatch):
             for a, b in zip(direct, rerank_all(ranked, relevance, again, other, setting), strict=True):
                 np.testing.assert_array_equal(a.order, b.order)
 
-    stored = read_ranking(tmp_path / "one" / "reranked-hard.parquet", 30)
-    expected = rerank_all(ranked, relevance, logits, cell, "hard")
-    for query, before, new in zip(stored, ranked, expected, strict=True):
+    stored = read_ranking(tmp_path / "one" / "reranked.parquet", 30)
+    for query, before, new in zip(stored, ranked, hard, strict=True):
         assert query.image_ids == tuple(before.image_ids[i] for i in new.order)
         np.testing.assert_array_equal(query.rank, new.rank)
     with pytest.raises(ArtifactError, match="scored for another one"):
@@ -250,7 +254,9 @@ def test_rankings_that_make_no_sense_are_named(tmp_path: Path):
     built, (queries, gallery, _) = network(), world()
     ranked, relevance = ranked_world(queries, gallery)
     logits = score_pairs(built, ranked, relevance, queries, gallery, 4, OPTIONS)
-    write_ames(tmp_path, ranked, relevance, logits, Cell("ames", 4))
+    cell = Cell("ames", 4)
+    unaware = rerank_all(ranked, relevance, logits, cell, "unaware")
+    write_reranked(tmp_path / "reranked.parquet", ranked, unaware, cell.slug)
     with pytest.raises(
         ArtifactError, match=r"reranked.parquet: ranks of query q0 .*within 29 gallery images"
     ):

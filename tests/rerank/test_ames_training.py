@@ -9,10 +9,11 @@ import torch
 
 from cairn.errors import InputError, ParameterError
 from cairn.rerank.ames import Ames, AmesShape
-from cairn.rerank.ames_files import rerank_all, score_pairs
+from cairn.rerank.ames_files import score_pairs
 from cairn.rerank.ames_pairs import PairOptions
 from cairn.rerank.ames_training import TrainOptions, draw_triplets, itq, mine, train_ames
 from cairn.rerank.checkpoints import state_digest
+from cairn.rerank.pairs import rerank_all
 from cairn.rerank.two_stage import Cell, RankedQuery
 
 DIM = 32

@@ -169,6 +169,6 @@ def test_missing_features_and_short_rankings_are_told(stored):
 
 
 def test_methods_are_found_by_name():
-    assert load_reranker("none") is None and reranker_code("none").modules == ()
-    assert reranker_code("geometry").modules == ("cairn.rerank.geometry",)
+    assert load_reranker("none") is None and reranker_code({"method": "none"}).modules == ()
+    assert reranker_code({"method": "geometry"}).modules == ("cairn.rerank.geometry",)
     assert stage(RerankParameters(method="geometry", shortlist=40)) == "geometry-k40"

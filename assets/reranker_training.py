@@ -1,0 +1,31 @@
+"""The network of a second stage that is trained in the graph."""
+
+from assets.step import Job, step
+
+
+@step(
+    scope="run",
+    inputs={"training": "training", "training_descriptors": "training_descriptors"},
+    output="artifacts/{benchmark}/{system}/reranker",
+    parameters=("system.encoder", "system.settings", "system.reranker_training"),
+    picks=("encoder", "reranker"),
+    kinds=("pytorch",),
+)
+def reranker_training(job: Job) -> None:
+    """The re-ranker's network, trained on pairs that are mined from the training images; empty for other systems."""
+    from cairn.cache import Cache
+    from cairn.images.manifest import read_manifest
+    from cairn.systems.reranker_training import train_reranker
+
+    train_reranker(
+        read_manifest(job.inputs["training"] / "training.parquet"),
+        job.inputs["training_descriptors"],
+        job.root,
+        job.parameters["encoder"],
+        job.parameters["settings"],
+        job.parameters["reranker_training"],
+        job.output,
+        cache=Cache.of(job.root),
+        code=job.digest,
+        features_code=job.features,
+    )
