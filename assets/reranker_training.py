@@ -5,20 +5,32 @@ from assets.step import Job, step
 
 @step(
     scope="run",
-    inputs={"training": "training", "training_descriptors": "training_descriptors"},
+    inputs={
+        "training": "training",
+        "contamination": "contamination",
+        "training_descriptors": "training_descriptors",
+    },
     output="artifacts/{benchmark}/{system}/reranker",
-    parameters=("system.encoder", "system.settings", "system.reranker_training"),
+    parameters=("system.encoder", "system.settings", "system.training_set", "system.reranker_training"),
     picks=("encoder", "reranker"),
     kinds=("pytorch",),
 )
 def reranker_training(job: Job) -> None:
-    """The re-ranker's network, trained on pairs that are mined from the training images; empty for other systems."""
+    """The re-ranker's network, trained on pairs that are mined from the training images; empty for other systems.
+
+    From all training images, or from those of the system's `training_set` (`decon`: without the flagged classes).
+    """
     from cairn.cache import Cache
+    from cairn.contamination.benchmark import learning_manifest
     from cairn.images.manifest import read_manifest
     from cairn.systems.reranker_training import train_reranker
 
     train_reranker(
-        read_manifest(job.inputs["training"] / "training.parquet"),
+        learning_manifest(
+            read_manifest(job.inputs["training"] / "training.parquet"),
+            job.inputs["contamination"],
+            job.parameters["training_set"],
+        ),
         job.inputs["training_descriptors"],
         job.root,
         job.parameters["encoder"],

@@ -75,10 +75,10 @@ def root(descriptors: np.ndarray) -> np.ndarray:
 
 
 def reduced(image: np.ndarray, longest: int | None) -> np.ndarray:
-    """The image with its longer side reduced to `longest` pixels by area averaging; as it is where smaller."""
+    """The image, grey or in colour, with its longer side reduced to `longest` pixels by area averaging, if larger."""
     import cv2
 
-    height, width = image.shape
+    height, width = image.shape[:2]
     if longest is None or max(height, width) <= longest:
         return np.ascontiguousarray(image)
     factor = longest / max(height, width)

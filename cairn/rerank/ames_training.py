@@ -135,7 +135,7 @@ class Resume:
         data = self.cache.get(self.key)
         if data is None:
             return []
-        state = torch.load(io.BytesIO(data), weights_only=True)
+        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
         return list(state["losses"])
@@ -192,7 +192,7 @@ def train_ames(
         )
         for batch in track(batches, "train AMES", options.steps - len(losses), "steps"):
             for group in optimizer.param_groups:
-                group["lr"] = options.learning_rate * share(len(losses))
+                group["lr"] = float(options.learning_rate * share(len(losses)))
             loss = _loss(network, batch, teacher, options.beta)
             optimizer.zero_grad()
             loss.backward()

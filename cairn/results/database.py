@@ -109,6 +109,25 @@ VIEWS: tuple[View, ...] = (
         "filename = true, columns = {stage: 'VARCHAR'})) AS facts ON folder = parse_dirpath(ranked.filename)",
     ),
     View(
+        "pairs",
+        "artifacts/*/*/reranking/pairs.parquet",
+        f"{_RUN_KEYS}, query_id VARCHAR, image_row INTEGER, image_id VARCHAR, rank INTEGER, "
+        "global_score FLOAT, logit FLOAT",
+        "SELECT $run, $rest FROM $parquet",
+    ),
+    View(
+        "mixed_rankings",
+        "artifacts/scores/*/*/reranked.parquet",
+        f"{_RUN_KEYS}, {_RANKING_COLUMNS}",
+        "SELECT $scored, $rest FROM $parquet",
+    ),
+    View(
+        "diagnostics",
+        "artifacts/scores/*/*/diagnostics.parquet",
+        f"number VARCHAR, {_RESULT_COLUMNS}",
+        "SELECT $number, * FROM read_parquet($files, hive_partitioning = false)",
+    ),
+    View(
         "descriptors",
         "artifacts/*/*/descriptors/[0-9]*.parquet",
         f"{_RUN_KEYS}, image_id VARCHAR, descriptor FLOAT[]",
