@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cairn.encoders.vlad import unit
 from cairn.errors import ArtifactError
 from cairn.images.manifest import Manifest
 from cairn.rerank.expansion import expansion_slug, rerank_expanded
@@ -42,7 +43,8 @@ def rerank(
             f"{descriptors}: images have {gallery.dim} dimensions, queries {stored.dim}; extract again"
         )
     rows = _Rows(gallery, manifest)
-    wanted = unit(stored.take(stored.rows_of([query.query_id for query in queries])))
+    # Stored ones are rounded to float16, and so are their norms.
+    wanted = unit(stored.take(stored.rows_of([query.query_id for query in queries])).astype(np.float32))
     top = _top(parameters)
     if parameters.method == "superglobal":
         return rerank_superglobal(queries, wanted, rows, _superglobal(parameters))
@@ -52,13 +54,6 @@ def rerank(
     return rerank_reciprocal(queries, wanted, rows, top, *_reciprocal(parameters))
 
 
-def unit(rows: NDArray) -> NDArray[np.float32]:
-    """Rows of L2 norm 1, float32 (stored ones are rounded to float16); a zero row stays zero."""
-    rows = rows.astype(np.float32)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
-
-
 class _Rows:
     """Descriptors [n, D] of manifest rows [n], read from the shards when asked for."""
 
@@ -66,7 +61,8 @@ class _Rows:
         self.store, self.manifest = store, manifest
 
     def __call__(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        return unit(self.store.take(self.store.rows_of([self.manifest.image_id[row] for row in rows])))
+        names = [self.manifest.image_id[row] for row in rows]
+        return unit(self.store.take(self.store.rows_of(names)).astype(np.float32))
 
 
 def _top(parameters: RerankParameters | Earlier) -> int:

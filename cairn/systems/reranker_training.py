@@ -9,6 +9,7 @@ import numpy as np
 
 from cairn.cache import Cache
 from cairn.encoders import load_encoder
+from cairn.encoders.vlad import unit
 from cairn.errors import InputError, ParameterError
 from cairn.files import write_json
 from cairn.images.manifest import ImageSource, Manifest
@@ -72,7 +73,7 @@ def train_reranker(
             path,
             names,
             [str(training.label[rows[number]]) for number in kept],
-            _unit(store.take(store.rows_of(names))),
+            unit(store.take(store.rows_of(names)).astype(np.float32)),
             parameters,
             output,
             contents=[contents[number] for number in kept],
@@ -85,9 +86,3 @@ def train_reranker(
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """SHA-256 of nothing: an image without a single feature."""
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    rows = rows.astype(np.float32)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)

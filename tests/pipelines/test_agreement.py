@@ -96,14 +96,14 @@ def test_a_change_in_one_step_makes_that_step_stale_alone(watched: Watched, step
 @pytest.mark.parametrize(
     ("section", "name", "key", "value", "stale"),
     [
-        ("systems", "rootsift-vlad", ("rerank", "geometry", "weight"), 0.5, {"reranking", "local"}),
+        ("systems", "rootsift-vlad", ("rerank", "geometry", "weight"), 0.5, {"reranking"}),
         ("systems", "rootsift-vlad", ("search", "top"), 7, {"ranking"}),
         (
             "systems",
             "rootsift-vlad",
             ("vocabulary", "words"),
             8,
-            {"vocabulary", "descriptors", "training_descriptors", "local"},
+            {"vocabulary", "descriptors", "training_descriptors", "reranker_training", "local"},
         ),
         ("benchmarks", "toytown", ("metric",), "map", {"scores"}),
         ("benchmarks", "toytown", ("seed",), 1, {"sources", "manifest", "ground_truth", "contamination"}),

@@ -51,6 +51,8 @@ def test_a_second_system_computes_only_what_is_new(project: Project):
     assert {stage.split("@")[0] for stage in ran if stage.endswith("@toytown-colours")} == {
         "vocabulary",
         "descriptors",
+        "training_descriptors",
+        "reranker_training",
         "ranking",
         "local",
         "reranking",

@@ -31,7 +31,7 @@ from pipelines.code_stage import write_code
 from pipelines.runner import run_step
 
 write_code(Path.cwd())
-for step in ("sources", "manifest", "ground_truth", "training"):
+for step in ("sources", "manifest", "ground_truth", "training", "contamination"):
     run_step(Path.cwd(), step, "mine")
 for step in (
     *("vocabulary", "descriptors", "training_descriptors", "reranker_training", "ranking", "local", "reranking"),

@@ -155,9 +155,10 @@ def _load(folder: Path, name: str) -> Any:
         raise InputError(f"{name}/{CONFIG}: model_type is {kind!r}; {KIND!r} is expected")
     try:
         parsed = Dinov2WithRegistersConfig.from_dict(config)
-        network, about = Dinov2WithRegistersModel.from_pretrained(
+        loaded: Any = Dinov2WithRegistersModel.from_pretrained(
             folder, config=parsed, local_files_only=True, use_safetensors=True, output_loading_info=True
         )
+        network, about = loaded
     except Exception as error:  # transformers and safetensors raise many kinds
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{name}/{WEIGHTS}: not the weights of this network ({line[:200]})") from None
