@@ -257,7 +257,7 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         settings = checked_parameters(encoder, module, own, where)
     except ParameterError as error:
         raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
-    rerank = parts(validated(RerankParameters, entry.get("rerank", {}), f"{where}.rerank"))
+    rerank = parts(validated(RerankParameters, entry.get("rerank", {}), f"{where}.rerank"), f"{where}.rerank")
     heads = None
     if entry.get("heads") is not None:
         from cairn.heads.parameters import HeadsParameters

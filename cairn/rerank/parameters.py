@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cairn.errors import ParameterError
+
 Method = Literal["none", "geometry", "superglobal", "aqe", "k-reciprocal", "ames"]
 BY_DESCRIPTORS = ("superglobal", "aqe", "k-reciprocal")
 """Methods that need global descriptors alone; each can also come before another method (`after`)."""
@@ -148,10 +150,6 @@ class AmesParameters(_Strict):
     def _one_source(self) -> "AmesParameters":
         if self.dinov2 and self.files:
             raise ValueError("dinov2 and files exclude one another: local descriptors come from one of them")
-        if (self.dinov2 or self.files) and not self.checkpoint:
-            raise ValueError(
-                "checkpoint is missing: training in the graph needs the encoder's own local features"
-            )
         return self
 
 
@@ -216,13 +214,19 @@ LOCAL: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def parts(rerank: RerankParameters) -> dict[str, Any]:
+def parts(rerank: RerankParameters, where: str = "rerank") -> dict[str, Any]:
     """What each step depends on, as plain JSON: keys of other methods and of other steps stay out.
 
     `rerank`: the step of that name (no mixing, which is done from stored logits); `local`: which local
     features there must be; `mixing`: how logits and similarities are joined (None but for AMES);
-    `reranker_training`: how a network is trained (None where none is).
+    `reranker_training`: how a network is trained (None where none is). ParameterError, naming the key below
+    `where`, where a network would have to be trained on local features that training images do not have.
     """
+    own_features = rerank.ames.dinov2 is None and rerank.ames.files is None
+    if rerank.method == "ames" and rerank.ames.checkpoint is None and not own_features:
+        raise ParameterError(
+            f"{where}.ames.checkpoint is missing: training in the graph needs the encoder's own local features"
+        )
     whole = rerank.model_dump(mode="json")
     method = rerank.method
     if method == "none":
