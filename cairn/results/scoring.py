@@ -104,7 +104,9 @@ def score_heads(
     per_query: list[Any] = []
     for seed in seeds_of(ranking):
         scored = _scored(ranking / seed / "ranking.parquet", truth, metric, gallery_size)
-        rows += _rows(scored.rows, NumberName(benchmark, system, head, seed, GLOBAL, "all", "all"), gallery_size)
+        rows += _rows(
+            scored.rows, NumberName(benchmark, system, head, seed, GLOBAL, "all", "all"), gallery_size
+        )
         table = _labelled(per_query_table(scored), GLOBAL)
         for name, value in (("seed", seed), ("head", head)):
             table = _with_column(table, name, value)
