@@ -21,7 +21,7 @@ def reranker_training(job: Job) -> None:
     From all training images, or from those of the system's `training_set` (`decon`: without the flagged classes).
     """
     from cairn.cache import Cache
-    from cairn.contamination.benchmark import learning_manifest
+    from cairn.contamination.learning import learning_manifest
     from cairn.images.manifest import read_manifest
     from cairn.systems.reranker_training import train_reranker
 
