@@ -23,6 +23,7 @@ def local(job: Job) -> None:
     from cairn.images.manifest import read_manifest
     from cairn.systems.local import extract_local
 
+    truth = read_ground_truth(job.inputs["ground_truth"])
     extract_local(
         job.inputs["ranking"],
         read_manifest(job.inputs["manifest"] / "manifest.parquet"),
@@ -33,7 +34,8 @@ def local(job: Job) -> None:
         job.parameters["local"],
         job.output,
         descriptors=job.inputs["descriptors"],
-        relevance=read_ground_truth(job.inputs["ground_truth"]).relevance,
+        relevance=truth.relevance,
+        graded=truth,
         cache=Cache.of(job.root),
         features_code=job.features,
     )

@@ -28,6 +28,7 @@ def reranking(job: Job) -> None:
     from cairn.images.manifest import read_manifest
     from cairn.systems.reranking import rerank
 
+    truth = read_ground_truth(job.inputs["ground_truth"])
     rerank(
         job.inputs["ranking"],
         job.inputs["local"],
@@ -36,7 +37,8 @@ def reranking(job: Job) -> None:
         job.parameters["rerank"],
         job.output,
         descriptors=job.inputs["descriptors"],
-        relevance=read_ground_truth(job.inputs["ground_truth"]).relevance,
+        relevance=truth.relevance,
+        graded=truth,
         reranker=job.inputs["reranker"],
         root=job.root,
         cache=Cache.of(job.root),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cairn.benchmarks import published
-from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
+from cairn.benchmarks.structure import OUTSIDE, POSITIVE, GroundTruth, Query
 from cairn.errors import InputError
 
 SOURCES = Path(__file__).with_name("forb.yaml")
@@ -19,7 +19,7 @@ ABOUT: Mapping[str, Any] = {
     "protocol": "retrieval over eight object types, by difficulty (Wu et al., NeurIPS 2023 Datasets and Benchmarks)",
     "notes": [
         "mAP@k divides by all positives. The thresholds of t-mAP are read off the out-of-distribution images of the "
-        "same ranking; a re-ranked list has no t-mAP.",
+        "same ranking, re-ranked on their own where there is a second stage (AMES has no t-mAP).",
     ],
 }
 OBJECTS = (
@@ -110,7 +110,7 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
             attributes[query_id] = {"object": name, **({"difficulty": difficulty} if difficulty else {})}
     outside = set(_gallery(settings, root, sources, "oods"))
     known = set(gallery) - outside if settings["gallery"] == "all" and outside < set(gallery) else set()
-    of_image = {image: {"out-of-distribution": "no"} for image in known}
+    of_image = {image: {OUTSIDE: "no"} for image in known}
     return GroundTruth(tuple(queries), relevance, attributes, of_image)
 
 

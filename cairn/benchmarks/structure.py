@@ -18,6 +18,10 @@ NEGATIVE = "negative"
 (INQUIRE-Rerank); everywhere else an image without a grade is a negative too."""
 ALL_GRADES = (POSITIVE, *GRADES, NEGATIVE)
 
+OUTSIDE = "out-of-distribution"
+"""An image attribute: `no` where the image is not in the gallery without positives that is a part of the whole one
+(FORB); where no image has it, there is no such gallery."""
+
 QUERIES_FILE = "queries.parquet"
 RELEVANCE_FILE = "relevance.parquet"
 IMAGES_FILE = "images.parquet"

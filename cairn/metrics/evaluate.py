@@ -1,14 +1,14 @@
 """Scores a ranking against a benchmark's ground truth, with per-query values and intervals over queries."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
-from cairn.errors import ParameterError
+from cairn.errors import ArtifactError, ParameterError
 from cairn.metrics import ranked, revisitop
 from cairn.metrics.interval import mean_interval
 from cairn.metrics.judged import RankedRows, ranked_rows
@@ -77,6 +77,7 @@ def score_ranking(
     seed: int = 0,
     top: int | None = None,
     where: str = "ranking",
+    outside: Mapping[str, float] | None = None,
 ) -> ScoredRun:
     """Score `ranking` (columns query_id, rank from 0, image_id, score) by the metrics `protocol` names.
 
@@ -85,12 +86,17 @@ def score_ranking(
     intervals over queries, drawn from `seed`. Slices: `easy`, `medium`, `hard` under `revisitop` (`all` where
     the ground truth has one grade of positives); `all`, each split and each `attribute-value` otherwise.
 
+    `outside` {query: best score in the out-of-distribution gallery} gives the thresholds of `forb` for a re-ranked
+    list, which does not hold that gallery's own shortlist.
+
     The pooled metrics score each query's first `top` rows, at most 500,000 predictions in all (those that
     score best), junk taken out. Raises ParameterError for an unknown metric, ArtifactError for a ranking that
     does not fit the ground truth, InputError for a ground truth whose grades do not fit the protocol.
     """
     metrics = parse_protocol(protocol)
     rows = ranked_rows(ranking, ground_truth, gallery_size, top, where)
+    if outside:
+        rows = replace(rows, outside=_in_order(outside, rows.query_ids, where))
     per_query: list[PerQuery] = []
     pooled_rows: list[Row] = []
     for metric in metrics:
@@ -108,6 +114,12 @@ def score_ranking(
     means = [mean_row(each, *mean_interval(each.values, seed)) for each in per_query]
     name = ",".join(metric.name for metric in metrics)
     return ScoredRun(name, (*means, *_distinct_rows(means, pooled_rows)), tuple(per_query))
+
+
+def _in_order(scores: Mapping[str, float], query_ids: Sequence[str], where: str) -> Floats:
+    if missing := next((name for name in query_ids if name not in scores), None):
+        raise ArtifactError(f"{where}: query {missing} has no score in the out-of-distribution gallery")
+    return np.array([scores[name] for name in query_ids], np.float64)
 
 
 def _distinct(per_query: list[PerQuery]) -> list[PerQuery]:

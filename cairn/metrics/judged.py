@@ -29,6 +29,9 @@ class RankedRows:
         Ints  # [rows] index into the ground truth's image_attributes, UNJUDGED for an image without any
     )
     reranked: bool  # whether the ranking has scores of an earlier stage beside its own
+    outside: Floats | None = (
+        None  # [queries] best score in the out-of-distribution gallery, where that is given
+    )
 
     def has(self, *grades: str) -> Bools:
         """[rows] whether the row's image has one of `grades`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from cairn.benchmarks.structure import NEGATIVE, GroundTruth
+from cairn.benchmarks.structure import NEGATIVE, OUTSIDE, GroundTruth
 from cairn.errors import ArtifactError, InputError
 from cairn.metrics import forb, gldv2, ilias, inquire, ranked, revisitop
 from cairn.metrics.judged import RankedRows
@@ -147,9 +147,10 @@ def score_forb(rows: RankedRows, truth: GroundTruth) -> Iterator[PerQuery]:
     """Slices overall, difficulties and object types: mAP@{1,5} and t-mAP@{1,5}.
 
     The thresholds of t-mAP are each query's best score among out-of-distribution images. These are part of the
-    gallery: all images but those with the attribute `out-of-distribution` = `no`. Where no image has it, and for
-    a re-ranked list (another run, since its shortlist would differ), t-mAP has no value. Nothing is given where
-    no query has a positive. ArtifactError where a query's images are all in distribution.
+    gallery: all images but those with the attribute `out-of-distribution` = `no`. For a re-ranked list they come
+    with the rows (`outside`), since its shortlist in that gallery is another. Where no image has the attribute, and
+    where a re-ranked list comes without them, t-mAP has no value. Nothing is given where no query has a positive.
+    ArtifactError where a query's images are all in distribution.
     """
     n_positives = rows.n_with(*POSITIVES)
     if not n_positives.any():
@@ -157,8 +158,10 @@ def score_forb(rows: RankedRows, truth: GroundTruth) -> Iterator[PerQuery]:
     listed = rows.rank < rows.top
     query, score, correct = rows.query[listed], rows.score[listed], rows.has(*POSITIVES)[listed]
     levels = None
-    if truth.image_attributes and not rows.reranked:
-        known = [of.get("out-of-distribution") == "no" for of in truth.image_attributes.values()]
+    if rows.outside is not None:
+        levels = forb.thresholds(rows.outside)
+    elif truth.image_attributes and not rows.reranked:
+        known = [of.get(OUTSIDE) == "no" for of in truth.image_attributes.values()]
         outside = ~((rows.annotated >= 0) & np.array(known)[rows.annotated]) & listed
         tops = np.full(len(rows.query_ids), -np.inf)
         np.maximum.at(tops, rows.query[outside], rows.score[outside])

@@ -14,6 +14,7 @@ from cairn.images.manifest import read_manifest
 from cairn.metrics.evaluate import parse_protocol, score_ranking
 from cairn.metrics.micro_ap import MAX_DIM
 from cairn.metrics.result import Row, ScoredRun, per_query_table
+from cairn.rerank.outside import read_outside
 from cairn.rerank.pairs import PAIRS_FILE
 from cairn.rerank.rankings import EARLIER_FILE, FACTS_FILE, RERANKED_FILE, read_ranking
 from cairn.results.cells import GAIN, score_cells, write_deployed
@@ -61,7 +62,7 @@ def score_run(
         return NumberName(benchmark, system, NONE, NONE, stage, "all", "all")
 
     for stage, path in stages(ranking, reranking):
-        scored = _scored(path, truth, metric, gallery_size)
+        scored = _scored(path, truth, metric, gallery_size, read_outside(reranking, stage))
         rows += _rows(scored.rows, place(stage), gallery_size)
         per_query.append(_labelled(per_query_table(scored), stage))
         curves += [{"stage": stage, **point} for point in _curves(path, truth, metric, gallery_size)]
@@ -215,7 +216,9 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _scored(path: Path, truth: GroundTruth, metric: str, gallery_size: int) -> ScoredRun:
+def _scored(
+    path: Path, truth: GroundTruth, metric: str, gallery_size: int, outside: Mapping[str, float] | None = None
+) -> ScoredRun:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -223,7 +226,7 @@ def _scored(path: Path, truth: GroundTruth, metric: str, gallery_size: int) -> S
         table = pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise ArtifactError(f"{path}: not a readable ranking ({str(error).splitlines()[0]})") from None
-    return score_ranking(table, truth, metric, gallery_size, where=str(path))
+    return score_ranking(table, truth, metric, gallery_size, where=str(path), outside=outside)
 
 
 def _check_track2(metric: str, ranking: Path) -> None:

@@ -16,6 +16,7 @@ from cairn.files import write_json
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.rerank import IMAGES_FILE, QUERIES_FILE, RerankParameters, load_local, local_source
 from cairn.rerank.chains import after_earlier
+from cairn.rerank.outside import before_last, deepest, outside_lists
 from cairn.rerank.pairs import Relevance, united
 from cairn.rerank.parameters import BY_PAIRS
 from cairn.rerank.rankings import read_ranking
@@ -46,6 +47,7 @@ def extract_local(
     *,
     descriptors: Path | None = None,
     relevance: Relevance | None = None,
+    graded: GroundTruth | None = None,
     cache: Cache | None,
     features_code: str,
 ) -> None:
@@ -54,6 +56,7 @@ def extract_local(
     `ranking` is what `search` wrote; `parameters` are the encoder's, `rerank` as in RerankParameters. Of each
     query the images of its shortlist are taken, for `ames` those of every setting's shortlist (`relevance`
     {query: {image: grade}}), after the method that comes before, if any (`descriptors` are what was searched).
+    Where the ground truth `graded` marks an out-of-distribution gallery, those of the shortlist there are taken, too.
     Where the method needs no local features, only `local.json` is written, and says so. For `ames` there is
     `contents.parquet` as well: a digest of every image's features; and for features of the user's,
     `sources.json`. ParameterError where the method needs local features and the encoder has none.
@@ -70,7 +73,10 @@ def extract_local(
         chosen = united(ranked, relevance if checked.ames.junk_aware else None, checked.k)
         shortlisted = [query.image_row[at] for query, at in zip(ranked, chosen, strict=True)]
     else:
-        shortlisted = [query.image_row[query.rank < checked.k] for query in ranked]
+        first = read_ranking(ranking / "ranking.parquet", manifest.gallery_size)
+        lists = outside_lists(first, graded or truth, manifest, deepest(checked))
+        seen, _ = before_last(lists, descriptors, manifest, checked)
+        shortlisted = [query.image_row[query.rank < checked.k] for query in (*ranked, *seen)]
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *shortlisted]))
     views = {
         QUERIES_FILE: query_views(manifest, truth, encoder_name),

@@ -11,6 +11,7 @@ from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.rerank import RerankParameters, load_reranker
 from cairn.rerank.chains import after_earlier
+from cairn.rerank.outside import OUTSIDE_FILE, before_last, deepest, outside_lists, write_outside
 from cairn.rerank.pairs import PAIRS_FILE, Relevance, write_pairs
 from cairn.rerank.parameters import BY_DESCRIPTORS
 from cairn.rerank.rankings import EARLIER_FILE, FACTS_FILE, RERANKED_FILE, read_ranking, write_reranked
@@ -31,6 +32,7 @@ def rerank(
     *,
     descriptors: Path | None = None,
     relevance: Relevance | None = None,
+    graded: GroundTruth | None = None,
     reranker: Path | None = None,
     root: Path = Path(),
     cache: Cache | None = None,
@@ -43,7 +45,9 @@ def rerank(
     says which pairs the protocol of `ames` needs. The rows of `reranked.parquet` are those of the ranking: the
     shortlist in its new order, everything behind with its old rank; `pairs.parquet` has one row per pair.
     Where another method comes before (`after`), its list is `earlier.parquet`. `reranking.json` names the
-    stages, null where there is none. Finished queries of `ames` are kept in `cache` under `code`.
+    stages, null where there is none. `graded` is the whole ground truth: where it marks an out-of-distribution
+    gallery, `outside.parquet` has each query's best score there (not for `ames`). Finished queries of `ames` are
+    kept in `cache` under `code`.
     """
     checked = validated(RerankParameters, parameters, "rerank")
     if checked.method == "none":
@@ -88,16 +92,36 @@ def rerank(
         if cache is not None:
             cache.prune()
         return
-    orders: list[RerankedQuery] = []
-    columns: dict[str, list[Any]] = {}
-    if checked.method in BY_DESCRIPTORS:
-        assert descriptors is not None
-        orders = module.rerank(queries, descriptors, manifest, checked)
-    else:
-        for order, extra in module.rerank(queries, local, checked):
-            orders.append(order)
-            for name, values in extra.items():
-                columns.setdefault(name, []).append(values)
+    orders, columns = _orders(module, queries, local, descriptors, manifest, checked)
     facts["stage"] = "~".join([*([facts["earlier"]] if facts["earlier"] else []), module.stage(checked)])
     write_reranked(output / RERANKED_FILE, queries, orders, facts["stage"], columns, rerank=dict(parameters))
     write_json(output / FACTS_FILE, facts)
+    lists = outside_lists(
+        read_ranking(path, manifest.gallery_size), graded or truth, manifest, deepest(checked)
+    )
+    if lists:
+        seen, changed = before_last(lists, descriptors, manifest, checked)
+        last, _ = _orders(module, seen, local, descriptors, manifest, checked)
+        earlier = {facts["earlier"]: changed} if changed is not None else {}
+        write_outside(output / OUTSIDE_FILE, lists, {**earlier, facts["stage"]: last})
+
+
+def _orders(
+    module: Any,
+    queries: Sequence[RankedQuery],
+    local: Path,
+    descriptors: Path | None,
+    manifest: Manifest,
+    parameters: RerankParameters,
+) -> tuple[list[RerankedQuery], dict[str, list[Any]]]:
+    """The lists in the order of a method without logits, and the columns of evidence it gives."""
+    if parameters.method in BY_DESCRIPTORS:
+        assert descriptors is not None
+        return module.rerank(queries, descriptors, manifest, parameters), {}
+    orders: list[RerankedQuery] = []
+    columns: dict[str, list[Any]] = {}
+    for order, extra in module.rerank(queries, local, parameters):
+        orders.append(order)
+        for name, values in extra.items():
+            columns.setdefault(name, []).append(values)
+    return orders, columns

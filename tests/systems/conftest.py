@@ -10,6 +10,7 @@ import pytest
 
 from cairn.benchmarks.structure import GroundTruth, Query
 from cairn.images.manifest import Manifest, build_manifest, list_entries, manifest_of
+from tests.systems.market import Market, build
 
 PARAMETERS: dict[str, Any] = {
     "local": {"limit": 120},
@@ -66,3 +67,9 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Town:
     root = tmp_path_factory.mktemp("town")
     draw(root / "images")
     return Town(root, read(root), truth_of())
+
+
+@pytest.fixture(scope="session")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Market:
+    """The benchmark of pasted pictures, up to its ranking."""
+    return build(tmp_path_factory.mktemp("market"))

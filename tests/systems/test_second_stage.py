@@ -30,7 +30,7 @@ from cairn.results.table import read_results
 from cairn.systems.local import extract_local
 from cairn.systems.reranker_training import train_reranker
 from cairn.systems.reranking import rerank
-from tests.systems.market import ENCODER, SETTINGS, Market, build, manifest_table
+from tests.systems.market import ENCODER, SETTINGS, Market, manifest_table
 from tests.systems.test_resume import gone
 from tests.systems.test_steps import contents
 
@@ -51,11 +51,6 @@ def system(**rerank: Any) -> dict[str, Any]:
 
 
 PLAIN = system(method="ames", shortlist=20, ames={**AMES, "diagnostics": DIAGNOSTICS})
-
-
-@pytest.fixture(scope="session")
-def market(tmp_path_factory: pytest.TempPathFactory) -> Market:
-    return build(tmp_path_factory.mktemp("market"))
 
 
 @pytest.fixture(scope="session")
