@@ -5,7 +5,13 @@ from assets.step import Job, step
 
 @step(
     scope="run",
-    inputs={"descriptors": "descriptors", "manifest": "manifest", "ground_truth": "ground_truth"},
+    inputs={
+        "descriptors": "descriptors",
+        "readout": "readout",
+        "training_descriptors": "training_descriptors",
+        "manifest": "manifest",
+        "ground_truth": "ground_truth",
+    },
     output="artifacts/{benchmark}/{system}/ranking",
     parameters=("system.search",),
     kinds=("faiss", "parquet"),
@@ -25,4 +31,6 @@ def ranking(job: Job) -> None:
         read_ground_truth(job.inputs["ground_truth"]),
         job.parameters["search"],
         job.output,
+        readout=job.inputs["readout"],
+        training=job.inputs["training_descriptors"],
     )

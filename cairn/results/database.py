@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import duckdb
 
 DATABASE_PATH = "results.duckdb"
+RANKING_FACTS = "artifacts/*/*/ranking/ranking.json"
 RERANKING_FACTS = "artifacts/*/*/reranking/reranking.json"
 
 _SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT"}
@@ -91,7 +92,10 @@ VIEWS: tuple[View, ...] = (
         "rankings",
         "artifacts/*/*/ranking/ranking.parquet",
         f"{_RUN_KEYS}, stage VARCHAR, {_RANKING_COLUMNS}",
-        "SELECT $run, 'global' AS stage, $rest FROM $parquet",
+        # The stage's slug stands in the file beside it: `global`, or with the options around the search.
+        "SELECT $run, coalesce(facts.stage, 'global') AS stage, $ranked FROM $parquet AS ranked "
+        "LEFT JOIN (SELECT stage, parse_dirpath(filename) AS folder FROM read_json($first, "
+        "filename = true, columns = {stage: 'VARCHAR'})) AS facts ON folder = parse_dirpath(ranked.filename)",
     ),
     View(
         "rerankings",
@@ -275,6 +279,7 @@ def _writes_inside(connection: "duckdb.DuckDBPyConnection", sql: str) -> str | N
 def _filled(view: View, pattern: str, place: str) -> str:
     places = {
         "files": _quote(f"{pattern}/{view.files}"),
+        "first": _quote(f"{pattern}/{RANKING_FACTS}"),
         "beside": _quote(f"{pattern}/{RERANKING_FACTS}"),
         "root": _quote(_escape_regular(place))[1:-1],
     }
