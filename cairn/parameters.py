@@ -17,7 +17,7 @@ RUN_KEYS = ("benchmark", "system")
 # Keys of a benchmark that every adapter shares; the others belong to the adapter.
 BENCHMARK_KEYS = ("adapter", "training", "metric", "tail")
 # Keys of a system that do not belong to its encoder.
-SYSTEM_KEYS = ("encoder", "search", "rerank", "heads")
+SYSTEM_KEYS = ("encoder", "readout", "search", "rerank", "heads")
 # Names that would collide with the folders of artifacts.
 RESERVED = {
     "benchmarks": ("code", "results", "scores"),
@@ -200,6 +200,7 @@ def check_metric(metric: Any, where: str) -> None:
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     from cairn.encoders import checked_parameters, learning_keys, load_encoder_module
+    from cairn.readout import ReadoutParameters
     from cairn.rerank import RerankParameters
     from cairn.search import SearchParameters
 
@@ -220,14 +221,20 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         from cairn.heads.parameters import HeadsParameters
 
         heads = validate(HeadsParameters, entry["heads"], f"{where}.heads")
+    search = validate(SearchParameters, entry.get("search", {}), f"{where}.search")
+    readout = None
+    if entry.get("readout") is not None:
+        readout = validate(ReadoutParameters, entry["readout"], f"{where}.readout")
+    learns = readout is not None and ReadoutParameters(**readout).source == "training"
     return {
         "encoder": encoder,
         "settings": settings,
         "learning": {key: settings[key] for key in learning_keys(module, settings)},
-        "search": validate(SearchParameters, entry.get("search", {}), f"{where}.search"),
+        "readout": readout,
+        "search": search,
         "rerank": rerank,
         "heads": heads,
-        "training_descriptors": heads is not None,
+        "training_descriptors": heads is not None or learns or search["normalisation"] is not None,
     }
 
 
