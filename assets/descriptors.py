@@ -9,9 +9,15 @@ from assets.step import Job, step
 def sample(job: Job, stored: Path, items: int, seed: int) -> dict[str, Any]:
     """Recompute a few descriptors for `cairn bless`."""
     from cairn.benchmarks.structure import read_ground_truth
+    from cairn.encoders import load_writer
+    from cairn.errors import InputError
     from cairn.images.manifest import read_manifest
     from cairn.systems.sampling import sample_descriptors
 
+    if load_writer(job.parameters["encoder"]) is not None:
+        raise InputError(
+            f"{job.parameters['encoder']}: run the step again instead, which is quick: no image is read"
+        )
     return sample_descriptors(
         read_manifest(job.inputs["manifest"] / "manifest.parquet"),
         read_ground_truth(job.inputs["manifest"] / "queries"),
@@ -41,12 +47,23 @@ def descriptors(job: Job) -> None:
     """
     from cairn.benchmarks.structure import read_ground_truth
     from cairn.cache import Cache
+    from cairn.encoders import load_writer
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_descriptors
 
+    manifest = read_manifest(job.inputs["manifest"] / "manifest.parquet")
+    truth = read_ground_truth(job.inputs["manifest"] / "queries")
+    writer = load_writer(job.parameters["encoder"])
+    if writer is not None:
+        from cairn.systems.writing import Writing
+
+        parts = (job.root, job.benchmark, job.inputs["vocabulary"], job.parameters["settings"], job.output)
+        work = Writing(*parts, cache=Cache.of(job.root), features_code=job.features)
+        writer.write_descriptors(manifest, truth, work, job.output)
+        return
     extract_descriptors(
-        read_manifest(job.inputs["manifest"] / "manifest.parquet"),
-        read_ground_truth(job.inputs["manifest"] / "queries"),
+        manifest,
+        truth,
         job.root,
         job.inputs["vocabulary"],
         job.parameters["encoder"],

@@ -100,7 +100,9 @@ def normalised(
             "at most so many are allowed"
         )
     background = np.concatenate([transform(block) for block in training.blocks()])
-    norms = nth_neighbor_norms(np.asarray(queries, np.float32), background, options.neighbours, options.factor)
+    norms = nth_neighbor_norms(
+        np.asarray(queries, np.float32), background, options.neighbours, options.factor
+    )
     return [
         replace(one, scores=one.scores + norm, judged_scores=one.judged_scores + norm)
         for one, norm in zip(found, norms, strict=True)
