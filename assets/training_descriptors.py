@@ -17,8 +17,8 @@ def training_descriptors(job: Job) -> None:
     Whole images, described as those of the gallery are; an empty artifact for every other system.
     """
     from cairn.cache import Cache
-    from cairn.images.manifest import read_manifest
     from cairn.encoders import load_writer
+    from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_training_descriptors
 
     writer = load_writer(job.parameters["encoder"])

@@ -199,7 +199,7 @@ def check_metric(metric: Any, where: str) -> None:
 
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
-    from cairn.encoders import checked_parameters, learning_keys, load_encoder_module
+    from cairn.encoders import checked_parameters, is_sparse, learning_keys, load_encoder_module
     from cairn.readout import ReadoutParameters
     from cairn.rerank import RerankParameters
     from cairn.search import SearchParameters
@@ -225,6 +225,8 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     readout = None
     if entry.get("readout") is not None:
         readout = validate(ReadoutParameters, entry["readout"], f"{where}.readout")
+    if is_sparse(encoder):
+        _only_dense(entry, search, f"{where}")
     learns = readout is not None and ReadoutParameters(**readout).source == "training"
     return {
         "encoder": encoder,
@@ -236,6 +238,24 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         "heads": heads,
         "training_descriptors": heads is not None or learns or search["normalisation"] is not None,
     }
+
+
+def _only_dense(entry: Mapping[str, Any], search: Mapping[str, Any], where: str) -> None:
+    """ParameterError where something needs dense descriptors, of a system whose descriptors are sparse."""
+    options = [
+        f"search.{key}" for key in ("augmentation", "expansion", "normalisation") if search[key] is not None
+    ]
+    asked = [key for key in ("readout", "heads") if entry.get(key) is not None] + options
+    if asked:
+        raise ParameterError(
+            f"{where}.{asked[0]}: descriptors of {entry['encoder']} are sparse, and this needs dense ones; remove it"
+        )
+    kind = search["index"]["kind"]
+    if kind not in ("flat", "none"):
+        raise ParameterError(
+            f"{where}.search.index.kind = {kind!r}: sparse descriptors have an inverted file; allowed: flat (which "
+            "writes it), none"
+        )
 
 
 def _run(

@@ -188,6 +188,11 @@ def load_writer(name: str) -> ModuleType | None:
     return None if writer is None else importlib.import_module(writer)
 
 
+def is_sparse(name: str) -> bool:
+    """Whether an encoder's descriptors are sparse (see `cairn.store.sparse`)."""
+    return not name.startswith(PYTHON) and bool(_entry(name).get("sparse"))
+
+
 def external_paths(name: str, settings: Mapping[str, Any], benchmark: str) -> dict[str, str]:
     """The user's own paths whose content a system's descriptors are: name → path; most encoders have none."""
     if name.startswith(PYTHON):

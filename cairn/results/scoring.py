@@ -16,7 +16,6 @@ from cairn.results.names import NONE, NumberName
 from cairn.results.table import Result, write_results
 
 
-
 def score_run(
     benchmark: str,
     system: str,

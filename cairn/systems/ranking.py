@@ -14,6 +14,7 @@ from cairn.images.manifest import Manifest
 from cairn.search import SearchParameters
 from cairn.search.exact import Found, NotFiniteError, exact_search
 from cairn.store.descriptors import open_queries, open_shards
+from cairn.store.sparse import is_sparse
 from cairn.store.tables import write_table
 from cairn.systems.disk import tells_full_disk
 from cairn.systems.readout import searched
@@ -42,9 +43,15 @@ def search(
     `descriptors` is what `extract_descriptors` wrote; `parameters` as in SearchParameters. The ranking holds,
     per query in the order of `truth`, its top images and, behind them, every judged image with its exact
     rank. `readout` is what `make_readout` wrote (its descriptors are searched where it has any), `training` what
-    the step `training_descriptors` wrote. InputError where a judged image is not in the gallery, ArtifactError where descriptors are missing.
+    the step `training_descriptors` wrote, for the score normalisation. InputError where a judged image is not in
+    the gallery, ArtifactError where descriptors are missing.
     """
     checked = validated(SearchParameters, parameters, "search")
+    if is_sparse(descriptors):
+        from cairn.systems.sparse_ranking import search_sparse
+
+        search_sparse(descriptors, manifest, truth, checked, output)
+        return
     descriptors = descriptors if readout is None else searched(descriptors, readout)
     gallery, stored = open_shards(descriptors), open_queries(descriptors)
     if gallery.dim != stored.dim:
@@ -63,10 +70,10 @@ def search(
         _gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
+    gallery, queries = prepared(
+        checked, descriptors, gallery, queries, manifest_rows, output / SCRATCH, threads=threads
+    )
     try:
-        gallery, queries = prepared(
-            checked, descriptors, gallery, queries, manifest_rows, output / SCRATCH, threads=threads
-        )
         found = exact_search(queries, gallery, manifest_rows, checked.top, judged, threads=threads)
     except NotFiniteError as error:
         names = [f"query {truth.queries[error.query].query_id}"] if error.query is not None else []
@@ -76,7 +83,7 @@ def search(
         ) from None
     found = finished(checked, found, queries, training, readout)
     stage = first_stage_slug(checked, readout)
-    _write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)
+    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)
     facts: dict[str, Any] = {
         "stage": stage,
         "queries": len(found),
@@ -104,9 +111,15 @@ def _gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: 
     return order[np.array(rows, np.int64)]
 
 
-def _write_ranking(
-    path: Path, manifest: Manifest, truth: GroundTruth, found: list[Found], judged_ids: list[list[str]], stage: str
+def write_ranking(
+    path: Path,
+    manifest: Manifest,
+    truth: GroundTruth,
+    found: list[Found],
+    judged_ids: list[list[str]],
+    stage: str,
 ) -> None:
+    """Write a ranking: per query its top images and, behind them, the judged ones with their exact ranks."""
     import pyarrow as pa
 
     counts, ranks, rows, scores = [], [], [], []

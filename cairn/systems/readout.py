@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cairn.errors import ArtifactError
+from cairn.errors import ArtifactError, InputError
 from cairn.files import atomic, write_json
 from cairn.readout import ReadoutParameters
 from cairn.readout.transform import Transform, learn_transform
@@ -20,6 +20,7 @@ from cairn.store.descriptors import (
     open_shards,
     write_shard,
 )
+from cairn.store.sparse import is_sparse
 from cairn.store.tables import first_line
 from cairn.systems.disk import tells_full_disk
 from cairn.validation import validated
@@ -47,6 +48,8 @@ def make_readout(
         note = "nothing is done to descriptors after pooling"
         write_json(output / FACTS_FILE, {"readout": None, "mark": "", "note": note})
         return
+    if is_sparse(descriptors):
+        raise InputError(f"the read-out {checked.slug} needs dense descriptors; those of this system are sparse")
     gallery, queries = open_shards(descriptors), open_queries(descriptors)
     background = training_store(training)
     transform = learn_transform(checked, gallery.dim, background, gallery)

@@ -333,7 +333,7 @@ def test_a_file_of_its_own_needs_no_folder(town: Town, tmp_path: Path, features:
 
 
 def test_paths_stay_below_the_folder_and_keys_are_checked():
-    with pytest.raises(ParameterError, match="images.file = '../x.npy'"):
+    with pytest.raises(ParameterError, match=r"images\.file = '\.\./x\.npy'"):
         load_encoder("precomputed", {"features": "f", "images": {"file": "../x.npy"}})
     with pytest.raises(ParameterError, match="features is missing"):
         load_encoder("precomputed", {})
