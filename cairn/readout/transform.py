@@ -83,7 +83,8 @@ def learn_transform(
     source = gallery if parameters.source == "gallery" else training
     if source is None:
         raise InputError(
-            f"the read-out {parameters.slug} learns from training images, but there are no training descriptors"
+            f"the read-out {parameters.slug} learns from training images, but there are no training descriptors "
+            "(a system whose `readout` learns on them has them made)"
         )
     if source.dim != dim:
         raise InputError(

@@ -67,7 +67,7 @@ def search(
     queries = stored.take(stored.rows_of([query.query_id for query in truth.queries]))
     judged_ids = [sorted(truth.relevance.get(query.query_id, {})) for query in truth.queries]
     judged = [
-        _gallery_rows(query.query_id, ids, manifest, order)
+        gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
     gallery, queries = prepared(
@@ -101,7 +101,7 @@ def search(
     write_json(output / FACTS_FILE, facts)
 
 
-def _gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: np.ndarray) -> np.ndarray:
+def gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: np.ndarray) -> np.ndarray:
     """Gallery rows of a query's judged images."""
     size = manifest.gallery_size
     rows = [manifest.row_of.get(image_id, size) for image_id in ids]
