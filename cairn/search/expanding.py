@@ -24,7 +24,8 @@ def joined(
     """Descriptors float32 [n, dim], L2-normalised, joined with their `neighbours` [n, k, dim].
 
     `present` bool [n, k]: which of the neighbours there are. Weights: 1 (`average`), or max(0, similarity)^alpha
-    (`alpha`; a negative similarity counts nothing, also for alpha 0); a descriptor's own weight is 1.
+    (`alpha`; a negative similarity counts nothing, also for alpha 0); a descriptor's own weight is 1. A zero
+    descriptor (no features) has no neighbours to speak of and stays zero.
     """
     if method == "average":
         weights = present.astype(np.float32)
@@ -32,7 +33,7 @@ def joined(
         similarity = np.einsum("nd,nkd->nk", own, neighbours, dtype=np.float32)
         weights = np.where(present & (similarity > 0), np.maximum(similarity, 0) ** np.float32(alpha), 0)
     whole = own + np.einsum("nk,nkd->nd", weights.astype(np.float32), neighbours, dtype=np.float32)
-    return unit(whole)
+    return unit(whole * own.any(axis=1, keepdims=True))
 
 
 def expanded(

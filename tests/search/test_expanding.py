@@ -48,6 +48,7 @@ def test_average_counts_neighbours_of_negative_similarity_too():
     query, near = drawn(0, 1), -drawn(1, 3)
     found = joined(query, near[None], np.ones((1, 3), bool), "average", 3.0)
     np.testing.assert_allclose(found, unit(query + near.sum(axis=0)), atol=1e-6)
+    assert not joined(0 * query, near[None], np.ones((1, 3), bool), "average", 3.0).any()
     absent = joined(query, near[None], np.array([[True, False, False]]), "average", 3.0)
     np.testing.assert_allclose(absent, unit(query + near[:1]), atol=1e-6)
 
