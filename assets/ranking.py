@@ -13,7 +13,7 @@ from assets.step import Job, step
         "ground_truth": "ground_truth",
     },
     output="artifacts/{benchmark}/{system}/ranking",
-    parameters=("system.search",),
+    parameters=("system.search", "system.uncropped_queries"),
     kinds=("faiss", "parquet"),
 )
 def ranking(job: Job) -> None:
@@ -33,4 +33,5 @@ def ranking(job: Job) -> None:
         job.output,
         readout=job.inputs["readout"],
         training=job.inputs["training_descriptors"],
+        uncropped=job.parameters["uncropped_queries"],
     )

@@ -17,7 +17,7 @@ RUN_KEYS = ("benchmark", "system")
 # Keys of a benchmark that every adapter shares; the others belong to the adapter.
 BENCHMARK_KEYS = ("adapter", "training", "metric", "tail")
 # Keys of a system that do not belong to its encoder.
-SYSTEM_KEYS = ("encoder", "readout", "search", "rerank", "heads")
+SYSTEM_KEYS = ("encoder", "uncropped_queries", "readout", "search", "rerank", "heads")
 # Names that would collide with the folders of artifacts.
 RESERVED = {
     "benchmarks": ("code", "results", "scores"),
@@ -34,8 +34,9 @@ class Parameters:
     `benchmarks[name]` has `adapter`, `training`, `metric`, `tail` and `settings` (the adapter's own keys);
     `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
     them that decide what is learned from training images, and which local features there are), `search`,
-    `rerank`, `heads` (None without), `training_descriptors` (whether something of the system learns on
-    descriptors of training images); `runs[name]` has `benchmark` and `system`.
+    `rerank`, `readout` and `heads` (None without), `uncropped_queries` (whether it is a control outside the
+    protocol), `training_descriptors` (whether something of the system learns on descriptors of training images);
+    `runs[name]` has `benchmark` and `system`.
     """
 
     benchmarks: Mapping[str, Mapping[str, Any]]
@@ -227,11 +228,20 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         readout = validate(ReadoutParameters, entry["readout"], f"{where}.readout")
     if is_sparse(encoder):
         _only_dense(entry, search, f"{where}")
+    uncropped = entry.get("uncropped_queries", False)
+    if not isinstance(uncropped, bool):
+        raise ParameterError(f"{where}.uncropped_queries = {shown(uncropped)}: true or false is expected")
+    if uncropped and rerank["method"] != "none":
+        raise ParameterError(
+            f"{where}.uncropped_queries: queries that are not cropped are a control outside the protocol, which is "
+            "not re-ranked; remove rerank"
+        )
     learns = readout is not None and ReadoutParameters(**readout).source == "training"
     return {
         "encoder": encoder,
         "settings": settings,
         "learning": {key: settings[key] for key in learning_keys(module, settings)},
+        "uncropped_queries": uncropped,
         "readout": readout,
         "search": search,
         "rerank": rerank,

@@ -36,6 +36,7 @@ def search(
     *,
     readout: Path | None = None,
     training: Path | None = None,
+    uncropped: bool = False,
     threads: int | None = None,
 ) -> None:
     """Write `ranking.parquet`, `ranking.json` and, unless its kind is `none`, `index.faiss` into `output`.
@@ -43,14 +44,15 @@ def search(
     `descriptors` is what `extract_descriptors` wrote; `parameters` as in SearchParameters. The ranking holds,
     per query in the order of `truth`, its top images and, behind them, every judged image with its exact
     rank. `readout` is what `make_readout` wrote (its descriptors are searched where it has any), `training` what
-    the step `training_descriptors` wrote, for the score normalisation. InputError where a judged image is not in
+    the step `training_descriptors` wrote, for the score normalisation; `uncropped` marks the stage of a control
+    whose queries were not cropped. InputError where a judged image is not in
     the gallery, ArtifactError where descriptors are missing.
     """
     checked = validated(SearchParameters, parameters, "search")
     if is_sparse(descriptors):
         from cairn.systems.sparse_ranking import search_sparse
 
-        search_sparse(descriptors, manifest, truth, checked, output)
+        search_sparse(descriptors, manifest, truth, checked, output, uncropped=uncropped)
         return
     descriptors = descriptors if readout is None else searched(descriptors, readout)
     gallery, stored = open_shards(descriptors), open_queries(descriptors)
@@ -82,7 +84,7 @@ def search(
             f"{descriptors}: {', '.join(names)}: the score is not finite; extract again"
         ) from None
     found = finished(checked, found, queries, training, readout)
-    stage = first_stage_slug(checked, readout)
+    stage = first_stage_slug(checked, readout, uncropped)
     write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)
     facts: dict[str, Any] = {
         "stage": stage,

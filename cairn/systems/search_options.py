@@ -18,10 +18,13 @@ SCRATCH = "scratch"
 """Folder inside the output for an augmented gallery; it is removed before the step ends."""
 
 
-def first_stage_slug(options: Options, readout: Path | None) -> str:
-    """`global`, followed by what a reader must know: a read-out learned on the gallery, options of the search."""
+def first_stage_slug(options: Options, readout: Path | None, uncropped: bool = False) -> str:
+    """`global`, followed by what a reader must know.
+
+    That is: queries that were not cropped, a read-out learned on the gallery, options of the search.
+    """
     mark = readout_facts(readout)["mark"] if readout is not None else ""
-    return "-".join(part for part in (STAGE, mark, options.slug) if part)
+    return "-".join(part for part in (STAGE, "uncropped" if uncropped else "", mark, options.slug) if part)
 
 
 def prepared(

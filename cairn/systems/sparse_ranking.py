@@ -12,13 +12,19 @@ from cairn.search import SearchParameters
 from cairn.search.inverted import build_inverted, inverted_search, write_inverted
 from cairn.store.sparse import QUERIES_FILE, read_bags, sparse_shards
 from cairn.systems.ranking import FACTS_FILE, RANKING_FILE, write_ranking
-from cairn.systems.search_options import STAGE
+from cairn.systems.search_options import first_stage_slug
 
 INVERTED_FILE = "inverted.parquet"
 
 
 def search_sparse(
-    descriptors: Path, manifest: Manifest, truth: GroundTruth, parameters: SearchParameters, output: Path
+    descriptors: Path,
+    manifest: Manifest,
+    truth: GroundTruth,
+    parameters: SearchParameters,
+    output: Path,
+    *,
+    uncropped: bool = False,
 ) -> None:
     """Write `ranking.parquet`, `ranking.json` and, unless the index's kind is `none`, `inverted.parquet`.
 
@@ -44,10 +50,11 @@ def search_sparse(
         asked.append(queries.bag(position[query.query_id]))
         judged.append(np.array([row_of[one] for one in ids], np.int64))
         judged_ids.append(ids)
+    stage = first_stage_slug(parameters, None, uncropped)
     found = inverted_search(asked, index, parameters.top, judged)
-    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, STAGE)
+    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)
     facts = {
-        "stage": STAGE,
+        "stage": stage,
         "queries": len(found),
         "gallery": len(rows),
         "top": min(parameters.top, len(rows)),

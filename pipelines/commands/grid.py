@@ -74,13 +74,16 @@ def measured_grid(
     parameters = load_parameters(root / PARAMETERS)
     runs: dict[str, str] = {}
     for name in [*systems, *controls]:
-        keys = matching_runs(name, parameters.runs)
+        keys = matching_runs(name, dict(parameters.runs))
         if len(keys) != 1:
             raise UsageError(f"{name} stands for {len(keys)} runs; BENCHMARK/SYSTEM is expected")
         runs[name] = keys[0]
     benchmarks = sorted({parameters.runs[key]["benchmark"] for key in runs.values()})
     if len(benchmarks) > 1:
         raise UsageError(f"a grid is of one benchmark; these are of {', '.join(benchmarks)}")
+    for name in systems:
+        if parameters.systems[parameters.runs[runs[name]]["system"]]["uncropped_queries"]:
+            raise UsageError(f"{name} has uncropped queries, outside the protocol; name it with --control")
     nodes = {(node.step.name, node.key): node for node in build_graph(parameters).values()}
     system_of = {name: parameters.runs[key]["system"] for name, key in runs.items()}
     cells = grid_cells(

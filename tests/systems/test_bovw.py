@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from cairn.encoders import load_encoder
 from cairn.encoders.rootsift import RootSift, root
@@ -133,11 +134,14 @@ def test_what_needs_dense_descriptors_is_refused(town: Town, made: Path, tmp_pat
     [
         ("readout: {dimension: 5}", "systems.words.readout: descriptors of rootsift-bovw are sparse"),
         ("search: {expansion: {}}", "systems.words.search.expansion: descriptors"),
+        ("uncropped_queries: 1", "systems.words.uncropped_queries = 1: true or false"),
+        ("{uncropped_queries: true, rerank: {method: geometry}}", "which is not re-ranked"),
         ("search: {index: {kind: ivf-flat}}", "systems.words.search.index.kind = 'ivf-flat'"),
     ],
 )
 def test_params_say_so_before_anything_runs(tmp_path: Path, more: str, words: str):
     path = tmp_path / "params.yaml"
-    path.write_text(f"systems:\n  words:\n    encoder: rootsift-bovw\n    {more}\n")
+    entry = {"encoder": "rootsift-bovw", **yaml.safe_load(more)}
+    path.write_text(yaml.safe_dump({"systems": {"words": entry}}))
     with pytest.raises(ParameterError, match=words):
         load_parameters(path)

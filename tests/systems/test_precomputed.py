@@ -19,6 +19,7 @@ from cairn.errors import InputError, ParameterError
 from cairn.files import file_digest
 from cairn.store.descriptors import open_queries, open_shards
 from cairn.systems.precomputed import write_descriptors, write_training_descriptors
+from cairn.systems.vocabulary import learn_vocabulary
 from cairn.systems.writing import Writing
 from tests.systems.conftest import GALLERY, QUERIES, TRAINING, Town
 
@@ -337,3 +338,8 @@ def test_paths_stay_below_the_folder_and_keys_are_checked():
         load_encoder("precomputed", {"features": "f", "images": {"file": "../x.npy"}})
     with pytest.raises(ParameterError, match="features is missing"):
         load_encoder("precomputed", {})
+
+
+def test_features_have_nothing_to_learn(town: Town, tmp_path: Path):
+    learn_vocabulary(town.manifest, town.root, "precomputed", {}, tmp_path, cache=None, features_code="")
+    assert json.loads((tmp_path / "vocabulary.json").read_text())["learns"] is False

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from cairn.benchmarks.structure import without_boxes
 from cairn.errors import ArtifactError, InputError
 from cairn.results.names import is_first, later_stage
 from cairn.store.descriptors import open_queries, open_shards, write_shard
@@ -194,6 +195,15 @@ def test_normalisation_without_training_images_is_refused(
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="needs descriptors of training images"):
         rank(town, (stored[0], tmp_path / "empty"), tmp_path, {}, {"normalisation": {}})
+
+
+def test_uncropped_queries_are_a_control_by_name(town: Town, stored: tuple[Path, Path], tmp_path: Path):
+    assert all(query.box for query in town.truth.queries)
+    whole = without_boxes(town.truth)
+    assert [(q.query_id, q.image_id, q.box) for q in whole.queries] == [(q, q, None) for q in ASKED]
+    assert whole.relevance == town.truth.relevance
+    search(stored[0], town.manifest, whole, {"index": {"kind": "none"}}, tmp_path, uncropped=True)
+    assert json.loads((tmp_path / "ranking.json").read_text())["stage"] == "global-uncropped"
 
 
 def test_a_later_stage_names_what_it_stands_on():
