@@ -231,7 +231,7 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     uncropped = entry.get("uncropped_queries", False)
     if not isinstance(uncropped, bool):
         raise ParameterError(f"{where}.uncropped_queries = {shown(uncropped)}: true or false is expected")
-    if uncropped and rerank["method"] != "none":
+    if uncropped and entry.get("rerank", {}).get("method", "none") != "none":
         raise ParameterError(
             f"{where}.uncropped_queries: queries that are not cropped are a control outside the protocol, which is "
             "not re-ranked; remove rerank"
