@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -36,6 +36,22 @@ def track(items: Iterable[T], description: str, total: int | None = None, unit: 
             yield item
             speed = progress.tasks[task].speed
             progress.update(task, advance=1, rate=f"{speed:,.0f} {unit}/s" if speed else "")
+
+
+def track_bytes(items: Iterable[T], description: str, total: int, position: Callable[[], int]) -> Iterator[T]:
+    """Yield `items` while a rich bar shows how far `position()` has come in a file of `total` bytes."""
+    if not visible():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
+        task = progress.add_task(description, total=total)
+        for item in items:
+            yield item
+            progress.update(task, completed=position())
 
 
 def say(message: str) -> None:

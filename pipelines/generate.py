@@ -86,7 +86,10 @@ def _source_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
 def _stages(step: Step, parameters: Parameters) -> dict[str, Any]:
     """One stage for everything; runs whose descriptors the user brings get their own, which names the files."""
     if step.scope == "benchmark":
-        return {step.name: {"foreach": "${benchmarks}", "do": _body(step, "${key}", "", [])}}
+        # What a known name stands for is not in params.yaml, so DVC cannot read it there.
+        named = {name: {"training": entry["training"]} for name, entry in parameters.benchmarks.items()}
+        benchmarks = named if parameters.implied else "${benchmarks}"
+        return {step.name: {"foreach": benchmarks, "do": _body(step, "${key}", "", [])}}
     if step.scope == "all":
         return {step.name: _body(step, "", "", [])}
     stages: dict[str, Any] = {step.name: {"foreach": {}, "do": None}}

@@ -90,6 +90,7 @@ def search(
         "stage": stage,
         "queries": len(found),
         "gallery": len(gallery),
+        "dim": gallery.dim,
         "top": min(checked.top, len(gallery)),
         "index": None,
     }
