@@ -8,7 +8,12 @@ encoder's module has
   a user's may lack it: then all of them;
 - `FEATURE_MODULES`: modules whose code, with all they import, decides its cached local features; without it
   they are not cached;
+- `external(settings, benchmark)`, where its descriptors are files that the user brings: name → path of each;
 - `create(parameters)`, a user's under any name: the encoder (see `cairn.encoders.protocol`).
+
+In the registry, `writer` names the module that writes an encoder's descriptors in place of the usual extraction
+(`write_descriptors` and `write_training_descriptors`, see `cairn.systems.precomputed`), and `sparse` says that they
+are sparse.
 """
 
 import importlib
