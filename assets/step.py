@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Scope = Literal["benchmark", "run", "all"]
+Scope = Literal["benchmark", "run", "headed", "head", "all"]
+"""Once per benchmark, per run, per run whose system has heads, per protocol of its heads, or once."""
 
 # Importing a step's module declares it. The order is that of the data's way through the graph.
 MODULES = (
@@ -14,6 +15,7 @@ MODULES = (
     "manifest",
     "ground_truth",
     "training",
+    "contamination",
     "vocabulary",
     "descriptors",
     "training_descriptors",
@@ -23,7 +25,13 @@ MODULES = (
     "reranking",
     "tail",
     "scores",
+    "verification",
+    "heads",
+    "head_descriptors",
+    "head_ranking",
+    "head_scores",
     "results",
+    "head_report",
 )
 
 
@@ -33,7 +41,8 @@ class Job:
 
     `inputs` maps the declared names to existing paths; `output` is an empty directory that takes the place of
     the artifact when the step returns; `parameters` are the effective values (defaults filled in) that the
-    `code` stage recorded; `features` is the digest of the code that turns pixels into local features.
+    `code` stage recorded; `features` is the digest of the code that turns pixels into local features; `head` is
+    the protocol of a step that is made for each, else "".
     """
 
     root: Path
@@ -44,18 +53,22 @@ class Job:
     parameters: Mapping[str, Any]
     digest: str
     features: str
+    head: str = ""
 
 
 @dataclass(frozen=True)
 class Step:
     """A declaration.
 
-    `inputs` maps a name to the step whose output it is; `{training}` in front of a name (`training:manifest`)
-    takes that step's output of the benchmark whose training images are used. `output` is a path template
-    over `{benchmark}` and `{system}`. `parameters` are dotted keys: `benchmark.…` of the benchmark's entry in
-    `params.yaml`, `system.…` of the system's. `picks` names what is looked up by name and therefore belongs
-    to the step's code: the benchmark's adapter, the system's encoder, its reranker. `fan_in` names a step all
-    of whose outputs are read. `sample(job, old output, items, seed)` recomputes a few items for `cairn bless`.
+    `inputs` maps a name to the step whose output it is; `training:` in front of a name (`training:manifest`)
+    takes that step's output of the benchmark whose training images are used, `selection:` of the benchmark that
+    a head's epochs are selected on. `output` is a path template over `{benchmark}`, `{system}` and `{head}`.
+    `parameters` are dotted keys: `benchmark.…` of the benchmark's entry in `params.yaml`, `system.…` of the system's.
+    `picks` names what is looked up by name and therefore belongs to the step's code: the benchmark's adapter, the
+    system's encoder, its reranker. `fan_in` names a step whose
+    outputs lie in one folder that is read whole; `gathers` steps whose outputs are read one by one. Steps of scope
+    `headed` and `head`, and of scope `all` that gather one of those, exist only where a system has heads.
+    `sample(job, old output, items, seed)` recomputes a few items for `cairn bless`.
     """
 
     name: str
@@ -69,7 +82,13 @@ class Step:
     kinds: frozenset[str]
     description: str
     fan_in: str | None = None
+    gathers: tuple[str, ...] = ()
     sample: Callable[[Job, Path, int, int], dict[str, Any]] | None = None
+
+    @property
+    def of_heads(self) -> bool:
+        """Whether it exists only where a system has heads."""
+        return self.scope in ("headed", "head") or any(steps()[name].of_heads for name in self.gathers)
 
 
 _STEPS: dict[str, Step] = {}
@@ -84,6 +103,7 @@ def step(
     picks: tuple[str, ...] = (),
     kinds: tuple[str, ...] = (),
     fan_in: str | None = None,
+    gathers: tuple[str, ...] = (),
     sample: Callable[[Job, Path, int, int], dict[str, Any]] | None = None,
 ) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
     """Declare the decorated function as a step; its docstring is what the Dagster page says about it."""
@@ -102,6 +122,7 @@ def step(
             kinds=frozenset(kinds),
             description=" ".join((function.__doc__ or "").split()),
             fan_in=fan_in,
+            gathers=gathers,
             sample=sample,
         )
         return function

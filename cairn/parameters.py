@@ -15,13 +15,13 @@ IDENTIFIER = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SECTIONS = ("benchmarks", "systems", "runs")
 RUN_KEYS = ("benchmark", "system")
 # Keys of a benchmark that every adapter shares; the others belong to the adapter.
-BENCHMARK_KEYS = ("adapter", "training", "metric", "tail")
+BENCHMARK_KEYS = ("adapter", "training", "metric", "tail", "contamination")
 # Keys of a system that do not belong to its encoder.
-SYSTEM_KEYS = ("encoder", "uncropped_queries", "readout", "search", "rerank", "heads")
+SYSTEM_KEYS = ("encoder", "uncropped_queries", "readout", "search", "rerank", "training_set", "heads")
 # Names that would collide with the folders of artifacts.
 RESERVED = {
-    "benchmarks": ("code", "results", "scores"),
-    "systems": ("sources", "manifest", "ground-truth", "training"),
+    "benchmarks": ("code", "results", "scores", "heads"),
+    "systems": ("sources", "manifest", "ground-truth", "training", "contamination"),
     "runs": ("all",),
 }
 LONGEST_NAME = 64
@@ -31,11 +31,13 @@ LONGEST_NAME = 64
 class Parameters:
     """The whole of `params.yaml`, with every default filled in.
 
-    `benchmarks[name]` has `adapter`, `training`, `metric`, `tail` and `settings` (the adapter's own keys);
+    `benchmarks[name]` has `adapter`, `training`, `metric`, `tail`, `contamination`, `settings` (the adapter's own
+    keys), and `training_adapter` and `training_settings` of the benchmark whose training images are used;
     `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
     them that decide what is learned from training images, and which local features there are), `search`,
-    `rerank`, `readout` and `heads` (None without), `uncropped_queries` (whether it is a control outside the
-    protocol), `training_descriptors` (whether something of the system learns on descriptors of training images);
+    `rerank`, `training_set` (which training images it learns from), `readout` and `heads` (None without),
+    `uncropped_queries` (whether it is a control outside the protocol), `training_descriptors` (whether something of
+    the system learns on descriptors of training images);
     `runs[name]` has `benchmark` and `system`. `implied` are the benchmarks known by name (`roxford5k`, see
     `cairn.benchmarks.known`) whose entry is missing, or leaves out what the name stands for.
     """
@@ -123,6 +125,8 @@ def load_parameters(path: Path) -> Parameters:
     benchmarks = {name: _benchmark(name, entry, file) for name, entry in entries.items()}
     for name, entry in benchmarks.items():
         _one_of(entry["training"], benchmarks, f"{file}: benchmarks.{name}.training", "benchmark")
+        source = benchmarks[entry["training"]]
+        entry |= {"training_adapter": source["adapter"], "training_settings": source["settings"]}
     systems = {name: _system(name, entry, file) for name, entry in sections["systems"].items()}
     runs = {name: _run(name, entry, benchmarks, systems, file) for name, entry in sections["runs"].items()}
     seen: dict[tuple[str, str], str] = {}
@@ -133,6 +137,7 @@ def load_parameters(path: Path) -> Parameters:
                 f"{file}: runs.{name} repeats runs.{seen[pair]} (both are {pair[0]} with {pair[1]}); remove one"
             )
         seen[pair] = name
+    _check_selections(benchmarks, systems, seen, file)
     return Parameters(benchmarks, systems, runs, implied)
 
 
@@ -194,6 +199,7 @@ def validate(model: type[BaseModel], values: Any, where: str) -> dict[str, Any]:
 
 def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     from cairn.benchmarks.adapters import load_adapter
+    from cairn.contamination.parameters import ContaminationParameters
 
     where = f"{file}: benchmarks.{name}"
     adapter = load_adapter(_required(entry, "adapter", where), f"{where}.adapter")
@@ -215,6 +221,9 @@ def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]
         "training": training,
         "metric": metric,
         "tail": tail,
+        "contamination": validate(
+            ContaminationParameters, entry.get("contamination", {}), f"{where}.contamination"
+        ),
         "settings": settings,
     }
 
@@ -254,6 +263,13 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         from cairn.heads.parameters import HeadsParameters
 
         heads = validate(HeadsParameters, entry["heads"], f"{where}.heads")
+    from cairn.contamination.parameters import TRAINING_SETS
+
+    training_set = entry.get("training_set", TRAINING_SETS[0])
+    if not isinstance(training_set, str) or training_set not in TRAINING_SETS:
+        raise ParameterError(
+            f"{where}.training_set = {shown(training_set)}: expected one of {', '.join(TRAINING_SETS)}"
+        )
     search = validate(SearchParameters, entry.get("search", {}), f"{where}.search")
     readout = None
     if entry.get("readout") is not None:
@@ -263,10 +279,17 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     uncropped = entry.get("uncropped_queries", False)
     if not isinstance(uncropped, bool):
         raise ParameterError(f"{where}.uncropped_queries = {shown(uncropped)}: true or false is expected")
-    if uncropped and entry.get("rerank", {}).get("method", "none") != "none":
+    later = ["rerank"] if entry.get("rerank", {}).get("method", "none") != "none" else []
+    later += ["heads"] if heads is not None else []
+    if uncropped and later:
         raise ParameterError(
-            f"{where}.uncropped_queries: queries that are not cropped are a control outside the protocol, which is "
-            "not re-ranked; remove rerank"
+            f"{where}.uncropped_queries: queries that are not cropped are a control outside the protocol, to which "
+            f"nothing is added; remove {later[0]}"
+        )
+    if heads is not None and search["normalisation"] is not None:
+        raise ParameterError(
+            f"{where}.search.normalisation: training images are described before the heads, so scores of heads cannot "
+            "be normalised by them; remove heads or normalisation"
         )
     learns = readout is not None and ReadoutParameters(**readout).source == "training"
     return {
@@ -277,6 +300,7 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         "readout": readout,
         "search": search,
         "rerank": rerank,
+        "training_set": training_set,
         "heads": heads,
         "training_descriptors": heads is not None or learns or search["normalisation"] is not None,
     }
@@ -309,6 +333,23 @@ def _run(
     _one_of(benchmark, benchmarks, f"{where}.benchmark", "benchmark")
     _one_of(system, systems, f"{where}.system", "system")
     return {"benchmark": benchmark, "system": system}
+
+
+def _check_selections(
+    benchmarks: Mapping[str, Any], systems: Mapping[str, Any], pairs: Mapping[tuple[str, str], str], file: str
+) -> None:
+    """Epochs of a head are selected on descriptors that some run makes."""
+    for name, system in systems.items():
+        selection = (system["heads"] or {}).get("selection")
+        if not selection or not selection["benchmark"]:
+            continue
+        where = f"{file}: systems.{name}.heads.selection.benchmark"
+        _one_of(selection["benchmark"], benchmarks, where, "benchmark")
+        if (selection["benchmark"], name) not in pairs:
+            raise ParameterError(
+                f"{where} = {selection['benchmark']!r}: no run pairs it with {name}; add one, which makes the "
+                "descriptors that epochs are selected on"
+            )
 
 
 def _required(entry: Mapping[str, Any], key: str, where: str) -> str:

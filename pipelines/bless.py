@@ -97,6 +97,7 @@ def _compare(root: Path, node: Node, sample: int, seed: int) -> Comparison:
             parameters=record["parameters"],
             digest=record["digest"],
             features=record["features"],
+            head=node.head,
         )
         if node.step.sample is not None and sample > 0:
             return Comparison(**node.step.sample(job, root / node.output, sample, seed))

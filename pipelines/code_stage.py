@@ -61,20 +61,25 @@ def code_records(root: Path, parameters: Parameters) -> dict[str, dict[str, Any]
 def code_of(node: Node, parameters: Parameters) -> tuple[list[str], dict[str, Any], list[str]]:
     """Root modules, picked registry entries, and the user's own files that make up a node's code."""
     from cairn.benchmarks import adapters
+    from cairn.contamination.parameters import VERIFIER
     from cairn.encoders import encoder_code
 
     roots, picked, files = [node.step.module], {}, []
     for kind in node.step.picks:
-        if kind == "adapter":
-            name = parameters.benchmarks[node.benchmark]["adapter"]
+        if kind in ("adapter", "training_adapter"):
+            name = parameters.benchmarks[node.benchmark][kind]
             entry = adapters.adapter_entry(name)
             roots.append(entry["module"])
-            picked["adapter"] = {name: entry}
+            picked[kind] = {name: entry}
         elif kind == "encoder":
             code = encoder_code(parameters.systems[node.system]["encoder"])
             roots.extend(code.modules)
             picked["encoder"] = code.entry
             files.extend(code.files)
+        elif kind == "verifier":
+            code = encoder_code(VERIFIER)
+            roots.extend(code.modules)
+            picked["verifier"] = code.entry
         elif kind == "reranker":
             from cairn.rerank import reranker_code
 
@@ -90,11 +95,15 @@ def _features_digest(
     graph: CodeGraph, node: Node, parameters: Parameters, described: dict[tuple[Any, ...], dict[str, Any]]
 ) -> str:
     """Digest of the code that turns pixels into local features alone, so that steps share cached features."""
-    if "encoder" not in node.step.picks:
-        return ""
+    from cairn.contamination.parameters import VERIFIER
     from cairn.encoders import encoder_code
 
-    code = encoder_code(parameters.systems[node.system]["encoder"])
+    if "encoder" in node.step.picks:
+        code = encoder_code(parameters.systems[node.system]["encoder"])
+    elif "verifier" in node.step.picks:
+        code = encoder_code(VERIFIER)
+    else:
+        return ""
     # A user's encoder is one piece: any change of its files makes its features anew.
     modules, files = (code.modules, code.files) if code.files else (code.features, ())
     if not modules and not files:

@@ -8,7 +8,7 @@ from assets.step import Step, steps
 from cairn.errors import ParameterError
 from cairn.files import atomic
 from cairn.parameters import Parameters
-from pipelines.graph import external_paths, stage_address
+from pipelines.graph import build_graph, external_paths, instances, stage_address
 from pipelines.project import CODE, PARAMETERS, PIPELINE, RESULTS
 
 HEADER = "# Generated from the declarations in assets/ by `cairn generate`; edit those, not this file.\n"
@@ -23,6 +23,8 @@ def pipeline_text(parameters: Parameters) -> str:
     for step in steps().values():
         if step.name == "sources":
             stages.update(_source_stages(step, parameters))
+        elif step.of_heads:
+            stages.update(_head_stages(step, parameters))
         else:
             stages.update(_stages(step, parameters))
     document = {"stages": stages, "metrics": [f"{RESULTS}/metrics.json"]}
@@ -83,6 +85,20 @@ def _source_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
     return stages
 
 
+def _head_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
+    """Written out, since a template cannot ask which systems have heads; nothing where none has."""
+    places = instances(step, parameters)
+    if not places:
+        return {}
+    if step.scope == "all":
+        gathered = [
+            node.output for node in build_graph(parameters).values() if node.step.name in step.gathers
+        ]
+        return {step.name: _body(step, "", "", gathered)}
+    body = _body(step, "${item.benchmark}", "${item.system}", [])
+    return {step.name: {"foreach": places, "do": body}}
+
+
 def _stages(step: Step, parameters: Parameters) -> dict[str, Any]:
     """One stage for everything; runs whose descriptors the user brings get their own, which names the files."""
     if step.scope == "benchmark":
@@ -114,7 +130,9 @@ def _body(step: Step, benchmark: str, system: str, externals: list[str]) -> dict
         source = benchmark
         if reference.startswith("training:"):
             source, reference = "${item.training}", reference.removeprefix("training:")
-        return steps()[reference].output.format(benchmark=source, system=system)
+        elif reference.startswith("selection:"):
+            source, reference = "${item.selection}", reference.removeprefix("selection:")
+        return steps()[reference].output.format(benchmark=source, system=system, head="${item.head}")
 
     dependencies = [*externals, *(path(reference) for reference in step.inputs.values())]
     if step.fan_in:
@@ -125,7 +143,7 @@ def _body(step: Step, benchmark: str, system: str, externals: list[str]) -> dict
     if dependencies:
         body["deps"] = dependencies
     body["params"] = [{f"{CODE}/{step.name}/{key}.json": recorded}]
-    body["outs"] = [step.output.format(benchmark=benchmark, system=system)]
+    body["outs"] = [step.output.format(benchmark=benchmark, system=system, head="${item.head}")]
     return body
 
 

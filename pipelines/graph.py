@@ -12,8 +12,9 @@ from pipelines.project import CODE
 class Node:
     """One step of one benchmark or run.
 
-    `stage` is its address in DVC, `asset` its key in Dagster, `output` the path it writes; `inputs` maps the
-    step's input names to paths, `upstream` to the nodes' stages; `externals` are the user's own paths;
+    `head` is the protocol of a step made for each. `stage` is its address in DVC, `asset` its key in Dagster,
+    `output` the path it writes; `inputs` maps the step's input names to paths, `upstream` to the
+    nodes' stages; `externals` are the user's own paths;
     `code` is the file in which the `code` stage records its digest and effective parameters.
     """
 
@@ -21,6 +22,7 @@ class Node:
     key: str
     benchmark: str
     system: str
+    head: str
     stage: str
     asset: tuple[str, ...]
     output: str
@@ -34,23 +36,43 @@ def build_graph(parameters: Parameters) -> dict[str, Node]:
     """All nodes by DVC stage address, upstream first."""
     nodes: dict[str, Node] = {}
     for step in steps().values():
-        for key, benchmark, system in _instances(step, parameters):
-            node = _node(step, key, benchmark, system, parameters, nodes)
+        for key, place in instances(step, parameters).items():
+            node = _node(step, key, place, parameters, nodes)
             nodes[node.stage] = node
     return nodes
 
 
-def _instances(step: Step, parameters: Parameters) -> list[tuple[str, str, str]]:
+def instances(step: Step, parameters: Parameters) -> dict[str, dict[str, str]]:
+    """Key → `benchmark`, `system`, `training`, `head`, `selection` (as they apply) of each time the step is made."""
     if step.scope == "benchmark":
-        return [(name, name, "") for name in parameters.benchmarks]
+        return {name: {"benchmark": name} for name in parameters.benchmarks}
     if step.scope == "run":
-        return [(name, run["benchmark"], run["system"]) for name, run in parameters.runs.items()]
-    return [("all", "", "")]
+        return {name: dict(run) for name, run in parameters.runs.items()}
+    headed = {
+        name: {**run, "training": parameters.benchmarks[run["benchmark"]]["training"]}
+        for name, run in parameters.runs.items()
+        if parameters.systems[run["system"]]["heads"]
+    }
+    if step.scope == "headed":
+        return headed
+    if step.scope == "head":
+        return {
+            f"{name}-{protocol}": {**run, "head": protocol, "selection": _selection(run, parameters)}
+            for name, run in headed.items()
+            for protocol in parameters.systems[run["system"]]["heads"]["protocols"]
+        }
+    return {"all": {}} if headed or not step.of_heads else {}
+
+
+def _selection(run: Mapping[str, str], parameters: Parameters) -> str:
+    chosen = parameters.systems[run["system"]]["heads"]["selection"] or {}
+    return chosen.get("benchmark") or run["benchmark"]
 
 
 def _node(
-    step: Step, key: str, benchmark: str, system: str, parameters: Parameters, nodes: Mapping[str, Node]
+    step: Step, key: str, place: Mapping[str, str], parameters: Parameters, nodes: Mapping[str, Node]
 ) -> Node:
+    benchmark, system, head = (place.get(part, "") for part in ("benchmark", "system", "head"))
     inputs: dict[str, str] = {}
     upstream: dict[str, tuple[str, ...]] = {}
     by_output = {node.output: node.stage for node in nodes.values()}
@@ -61,22 +83,28 @@ def _node(
                 parameters.benchmarks[benchmark]["training"],
                 reference.removeprefix("training:"),
             )
+        elif reference.startswith("selection:"):
+            source, reference = place["selection"], reference.removeprefix("selection:")
         template = steps()[reference].output
-        path = template.format(benchmark=source, system=system)
+        path = template.format(benchmark=source, system=system, head=head)
         inputs[name] = path
         upstream[name] = (by_output[path],)
     if step.fan_in:
         folder = steps()[step.fan_in].output.split("/{", 1)[0]
         inputs[step.fan_in] = folder
-        upstream[step.fan_in] = tuple(n.stage for n in nodes.values() if n.step.name == step.fan_in)
+        upstream[step.fan_in] = tuple(n.stage for n in nodes.values() if n.output.startswith(f"{folder}/"))
+    for node in nodes.values():
+        if node.step.name in step.gathers:
+            inputs[node.output], upstream[node.output] = node.output, (node.stage,)
     return Node(
         step=step,
         key=key,
         benchmark=benchmark,
         system=system,
+        head=head,
         stage=stage_address(step, key, parameters),
-        asset=tuple(part for part in (benchmark, system, step.name) if part),
-        output=step.output.format(benchmark=benchmark, system=system),
+        asset=tuple(part for part in (benchmark, system, head, step.name) if part),
+        output=step.output.format(benchmark=benchmark, system=system, head=head),
         inputs=inputs,
         upstream=upstream,
         externals=external_paths(step, benchmark, system, parameters),

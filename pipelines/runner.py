@@ -45,6 +45,7 @@ def run_step(root: Path, name: str, key: str) -> None:
             parameters=record["parameters"],
             digest=record["digest"],
             features=record["features"],
+            head=node.head,
         )
         node.step.function(job)
         write_json(temporary / PACKAGES_FILE, record["packages"])

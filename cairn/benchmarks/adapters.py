@@ -1,6 +1,7 @@
 """Adapters: one module per benchmark, picked by name, that turns its own files into the common structure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -20,6 +21,12 @@ class Adapter(Protocol):
     `Parameters` checks the benchmark's own keys in `params.yaml`; those named in `EXTERNAL` are paths of files
     or folders that the user brings. `METRIC` is the protocol where `params.yaml` names none. `ABOUT` has the
     title, whether the images are synthetic, and notes that are shown beside every number.
+
+    What a contamination audit needs is optional, each a function of `settings`, `root` and `sources`:
+    `landmarks` gives landmark lists for `cairn.contamination.landmarks.load_landmarks` (names or paths),
+    `categories` the path of a CSV landmark_id,category of the training classes that label its training images
+    (None where these settings have none), `known_overlap` what is truly shown, where that is known:
+    class id → ids of its images that show a queried landmark.
     """
 
     Parameters: type[BaseModel]
@@ -58,3 +65,23 @@ def write_about(path: Path, benchmark: str, adapter: Any, notes: Sequence[str] =
     """
     about = dict(adapter.ABOUT)
     write_json(path, {"name": benchmark, **about, "notes": [*about["notes"], *notes]})
+
+
+@dataclass(frozen=True)
+class AuditInputs:
+    """What a benchmark has for a contamination audit; see `Adapter`."""
+
+    landmarks: tuple[str, ...]
+    categories: Path | None
+    known_overlap: Mapping[int, list[str]] | None
+
+
+def audit_inputs(name: str, settings: Mapping[str, Any], root: Path, sources: Path) -> AuditInputs:
+    """The optional functions of the adapter `name`, called where it has them."""
+    adapter = load_adapter(name, "adapter")
+
+    def ask(function: str) -> Any:
+        found = getattr(adapter, function, None)
+        return None if found is None else found(settings, root, sources)
+
+    return AuditInputs(tuple(ask("landmarks") or ()), ask("categories"), ask("known_overlap"))

@@ -68,6 +68,11 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
     return truth_of(_gnd(settings, root, sources), "corners")
 
 
+def landmarks(settings: Mapping[str, Any], root: Path, sources: Path) -> list[str]:
+    """The landmark list that comes with Cairn."""
+    return [settings["dataset"]]
+
+
 def _gnd(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     from cairn.scoring.revisitop import read_gnd
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class _Strict(BaseModel):
@@ -65,6 +65,30 @@ class HeadTraining(_Strict):
     """Blocks of descriptors that are in memory, and shuffled, together."""
 
 
+class Selection(_Strict):
+    """What a head's epoch is selected on: a metric of a benchmark's queries. Whatever is reported there is biased."""
+
+    benchmark: str | None = None
+    """A benchmark that a run pairs with this system; null: the run's own."""
+    protocol: str = "revisitop"
+    """The metric it is scored by, as `metric` of a benchmark."""
+    slice: str = "medium"
+    metric: str = "map"
+    """Slice and metric of the one number that counts."""
+
+    @field_validator("protocol")
+    @classmethod
+    def _known(cls, protocol: str) -> str:
+        from cairn.errors import ParameterError
+        from cairn.metrics.evaluate import parse_protocol
+
+        try:
+            parse_protocol(protocol)
+        except ParameterError as error:
+            raise ValueError(str(error)) from None
+        return protocol
+
+
 class HeadsParameters(_Strict):
     """`heads` of a system: one head per protocol and seed, trained on the system's frozen descriptors."""
 
@@ -76,6 +100,8 @@ class HeadsParameters(_Strict):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1)] = (0, 1, 2)
     layers: HeadLayers = HeadLayers()
     training: HeadTraining = HeadTraining()
+    selection: Selection | None = None
+    """null: the last epoch is taken, and no test image is looked at."""
 
     @model_validator(mode="after")
     def _each_once(self) -> "HeadsParameters":

@@ -60,6 +60,15 @@ def apply_head(head: "nn.Module", descriptors: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
+def through_head(head: "nn.Module", descriptors: np.ndarray) -> np.ndarray:
+    """Descriptors [n, input] as they are stored behind the head: [n, output] of their own dtype.
+
+    A zero descriptor (an image without features) stays zero: it is as similar to every query as it was.
+    """
+    kept = np.any(descriptors != 0, axis=1, keepdims=True)
+    return (apply_head(head, descriptors) * kept).astype(descriptors.dtype)
+
+
 def save_head(path: Path, head: "nn.Module") -> None:
     """Write the weights as an .npz of float32 arrays; equal weights give equal bytes."""
     arrays = {name: value.detach().cpu().numpy() for name, value in head.state_dict().items()}

@@ -47,7 +47,7 @@ _FRAGMENTS = {
     "run": "regexp_extract(filename, '^$root/artifacts/([^/]+)/', 1) AS benchmark, "
     "regexp_extract(filename, '^$root/artifacts/[^/]+/([^/]+)/', 1) AS system",
     "scored": "regexp_extract(filename, '^$root/artifacts/scores/([^/]+)/', 1) AS benchmark, "
-    "regexp_extract(filename, '^$root/artifacts/scores/[^/]+/([^/]+)/', 1) AS system",
+    "regexp_extract(filename, '^$root/artifacts/scores/[^/]+/([^/.]+)', 1) AS system",
     # A stored column never hides what the path says, and helper columns stay out.
     "rest": "COLUMNS(lambda c: c NOT IN ('filename', 'file_row_number', 'benchmark', 'system'))",
     "ranked": "COLUMNS(lambda c: c NOT IN ('filename', 'benchmark', 'system', 'stage', 'folder'))",
@@ -86,6 +86,12 @@ VIEWS: tuple[View, ...] = (
         "per_query",
         "artifacts/scores/*/*/per_query.parquet",
         f"{_RUN_KEYS}, query_id VARCHAR",
+        "SELECT $scored, $rest FROM $parquet",
+    ),
+    View(
+        "head_per_query",
+        "artifacts/scores/*/*/head_per_query.parquet",
+        f"{_RUN_KEYS}, head VARCHAR, seed VARCHAR, query_id VARCHAR",
         "SELECT $scored, $rest FROM $parquet",
     ),
     View(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +43,60 @@ def score_run(
     per_query: list[Any] = []
     for stage, path in stages(ranking, reranking):
         scored = _scored(path, truth, metric, gallery_size)
-        for row in scored.rows:
-            if row.value is None:
-                continue
-            name = NumberName(benchmark, system, NONE, NONE, stage, row.slice, row.metric)
-            unit = "score" if row.metric.startswith("threshold") else "fraction"
-            rows.append(
-                Result(name, row.value, row.n_queries, gallery_size, unit=unit, low=row.low, high=row.high)
-            )
+        rows += _rows(scored, NumberName(benchmark, system, NONE, NONE, stage, "all", "all"), gallery_size)
         per_query.append(_labelled(per_query_table(scored), stage))
     if tail is not None:
         rows += tail_rows(benchmark, system, tail, gallery_size)
     shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
     write_results(output / "scores.parquet", rows)
     _write_table(output / "per_query.parquet", per_query)
+
+
+def score_heads(
+    benchmark: str,
+    system: str,
+    head: str,
+    *,
+    ranking: Path,
+    ground_truth: Path,
+    manifest: Path,
+    metric: str,
+    output: Path,
+) -> None:
+    """Write `scores.parquet` and `head_per_query.parquet` (seed beside stage) of a system's heads of one protocol.
+
+    `ranking` has a folder per seed with its `ranking.parquet`. The numbers carry `head` and the seed.
+    """
+    from cairn.systems.heads import seeds_of
+
+    truth = read_ground_truth(ground_truth)
+    gallery_size = read_manifest(manifest / "manifest.parquet").gallery_size
+    rows: list[Result] = []
+    per_query: list[Any] = []
+    for seed in seeds_of(ranking):
+        scored = _scored(ranking / seed / "ranking.parquet", truth, metric, gallery_size)
+        stage = _first_stage(ranking / seed)
+        rows += _rows(scored, NumberName(benchmark, system, head, seed, stage, "all", "all"), gallery_size)
+        table = _labelled(per_query_table(scored), stage)
+        for name, value in (("seed", seed), ("head", head)):
+            table = _with_column(table, name, value)
+        per_query.append(table)
+    shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
+    write_results(output / "scores.parquet", rows)
+    _write_table(output / "head_per_query.parquet", per_query)
+
+
+def _rows(scored: ScoredRun, place: NumberName, gallery_size: int) -> list[Result]:
+    """The numbers that exist, called as `place` with their own slice and metric."""
+    rows = []
+    for row in scored.rows:
+        if row.value is not None:
+            name = replace(place, slice=row.slice, metric=row.metric)
+            unit = "score" if row.metric.startswith("threshold") else "fraction"
+            rows.append(
+                Result(name, row.value, row.n_queries, gallery_size, unit=unit, low=row.low, high=row.high)
+            )
+    return rows
 
 
 def tail_rows(benchmark: str, system: str, tail: Path, gallery_size: int) -> list[Result]:
@@ -76,12 +117,15 @@ def tail_rows(benchmark: str, system: str, tail: Path, gallery_size: int) -> lis
 
 def stages(ranking: Path, reranking: Path) -> list[tuple[str, Path]]:
     """Stage slug and ranking file of each stage of a run."""
-    first = json.loads((ranking / "ranking.json").read_text("utf-8"))
-    found = [(first["stage"], ranking / "ranking.parquet")]
+    found = [(_first_stage(ranking), ranking / "ranking.parquet")]
     facts = json.loads((reranking / "reranking.json").read_text("utf-8"))
     if facts.get("stage"):
         found.append((facts["stage"], reranking / "reranked.parquet"))
     return found
+
+
+def _first_stage(ranking: Path) -> str:
+    return json.loads((ranking / "ranking.json").read_text("utf-8"))["stage"]
 
 
 def _scored(path: Path, truth: GroundTruth, metric: str, gallery_size: int) -> ScoredRun:
@@ -109,10 +153,15 @@ def _check_track2(metric: str, ranking: Path) -> None:
 
 
 def _labelled(table: Any, stage: str) -> Any:
+    return _with_column(table, "stage", stage)
+
+
+def _with_column(table: Any, name: str, value: str) -> Any:
+    """The table with a first column that holds one text."""
     import pyarrow as pa
 
     return table.add_column(
-        0, pa.field("stage", pa.string(), nullable=False), pa.array([stage] * table.num_rows, pa.string())
+        0, pa.field(name, pa.string(), nullable=False), pa.array([value] * table.num_rows, pa.string())
     )
 
 

@@ -114,16 +114,19 @@ def read_results(path: Path) -> list[Result]:
 def collect_results(root: Path) -> list[Result]:
     """Every number under `artifacts/scores/<benchmark>/<system>/`, with path and DVC hash of its artifact.
 
+    A folder `<system>.<head>` holds the numbers of a system's heads.
+
     Raises ArtifactError where a `scores.parquet` is damaged or holds numbers of another benchmark or system.
     """
     root = Path(root)
     rows: list[Result] = []
     for file in sorted((root / SCORES_PATH).glob("*/*/scores.parquet")):
         artifact = file.parent
-        run = (artifact.parent.name, artifact.name)
+        system, _, head = artifact.name.partition(".")
+        run = (artifact.parent.name, system, head or NONE)
         digest = dvc_digest(artifact)
         for row in read_results(file):
-            if (row.name.benchmark, row.name.system) != run:
+            if (row.name.benchmark, row.name.system, row.name.head) != run:
                 raise ArtifactError(f"{file}: holds {row.name}; only numbers of {'/'.join(run)} belong there")
             source = artifact.relative_to(root).as_posix()
             rows.append(replace(row, source_artifact=source, source_md5=digest))

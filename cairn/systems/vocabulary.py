@@ -31,12 +31,14 @@ def learn_vocabulary(
     *,
     cache: Cache | None,
     features_code: str,
+    training_set: str = "all",
 ) -> None:
     """Write `vocabulary.npz` (arrays by name) and `vocabulary.json` into the directory `output`.
 
     `training` holds the training images, those of its rows that are marked so; `root` is what their archives'
     paths are relative to; `parameters` are the encoder's, at least those of its LEARNING_KEYS. An encoder that
-    learns nothing gets a `vocabulary.json` that says so. InputError where there is no training image.
+    learns nothing gets a `vocabulary.json` that says so; in others `training_set` is what `training` is a part
+    by, where it is not all of them. InputError where there is no training image.
     """
     # An encoder that learns nothing may need keys that are no part of what is learned: it is not even made.
     learning = getattr(load_encoder_module(encoder_name, root), "LEARNING_KEYS", None)
@@ -62,6 +64,7 @@ def learn_vocabulary(
             "encoder": encoder_name,
             "learns": True,
             "training_images": len(views),
+            **({} if training_set == "all" else {"training_set": training_set}),
             "arrays": {name: list(array.shape) for name, array in sorted(learned.items())},
         },
     )

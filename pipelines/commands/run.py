@@ -1,10 +1,15 @@
 """`cairn run`: bring what `params.yaml` lists up to date, then print the numbers."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from cairn.parameters import Parameters
+    from pipelines.graph import Node
 
 
 def run(
@@ -26,6 +31,7 @@ def run(
     from pipelines.bridge import repro_command
     from pipelines.code_stage import clean
     from pipelines.generate import write_pipeline
+    from pipelines.graph import build_graph
     from pipelines.project import PARAMETERS, enter_root
 
     root = enter_root()
@@ -39,15 +45,31 @@ def run(
     if write_pipeline(root, parameters):
         say("dvc.yaml rewritten for what params.yaml lists")
     clean(root, parameters)
-    status = repro_command(root, [f"scores@{key}" for key in keys] if target else ["results"])
+    nodes = build_graph(parameters)
+    last = [stage for stage in ("results", "head_report") if stage in nodes]
+    chosen = {stage for stage, node in nodes.items() if _of_run(node, keys, parameters)}
+    status = repro_command(root, sorted(chosen) if target else last)
     if status == 0 and target:
-        status = repro_command(root, ["results"], single=True)
+        status = repro_command(root, _complete(root, nodes, last), single=True)
     if status:
         raise CairnError(
             "a stage failed (its own message stands above); mend it and run again: finished work is kept"
         )
     pairs = {(parameters.runs[key]["benchmark"], parameters.runs[key]["system"]) for key in keys}
     print_numbers(root, pairs, json_output)
+
+
+def _of_run(node: "Node", keys: list[str], parameters: "Parameters") -> bool:
+    """Whether a node is among the last of one of these runs: its scores, those of its heads, the check of pictures."""
+    pairs = [(parameters.runs[key]["benchmark"], parameters.runs[key]["system"]) for key in keys]
+    return (
+        node.step.name in ("scores", "head_scores", "verification") and (node.benchmark, node.system) in pairs
+    )
+
+
+def _complete(root: Path, nodes: "Mapping[str, Node]", stages: list[str]) -> list[str]:
+    """Those of `stages` whose inputs are all there: the report on heads wants every run."""
+    return [stage for stage in stages if all((root / path).exists() for path in nodes[stage].inputs.values())]
 
 
 def matching_runs(target: str, runs: dict) -> list[str]:
@@ -97,6 +119,9 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
         training = json.loads((root / f"artifacts/{benchmark}/training/training.json").read_text("utf-8"))
         if training["from"] != benchmark:
             console.print(training["note"], style="yellow")
+    report = root / "artifacts/heads/report.txt"
+    if any(row.name.head != "-" for row in rows) and report.is_file():
+        console.print(report.read_text("utf-8"), markup=False)
     if not rows:
         console.print("No number exists: no query has anything to find.", style="yellow")
     if rows:

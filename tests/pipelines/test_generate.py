@@ -22,6 +22,9 @@ def test_the_committed_pipeline_is_the_generated_one():
 def test_every_step_is_a_stage_and_depends_on_its_own_digest():
     stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text("utf-8"))["stages"]
     for name, step in steps().items():
+        if step.of_heads:  # there is none in params.yaml; see test_heads.py
+            assert name not in stages
+            continue
         body = stages["sources-toytown" if name == "sources" else name]
         body = body.get("do", body)
         [(file, keys)] = body["params"][0].items()
@@ -60,7 +63,8 @@ def test_the_graph_covers_every_run_upstream_first():
         for upstream in node.upstream.values():
             assert set(upstream) <= seen
         seen.add(stage)
-    assert {node.step.name for node in nodes.values()} == set(MODULES)
+    of_heads = {name for name, step in steps().items() if step.of_heads}
+    assert {node.step.name for node in nodes.values()} == set(MODULES) - of_heads
     assert len({node.asset for node in nodes.values()}) == len(nodes)
     assert len({node.output for node in nodes.values()}) == len(nodes)
 

@@ -3,6 +3,8 @@
 import shutil
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cairn.errors import LineageError
@@ -15,7 +17,12 @@ def built(tmp_path_factory):
     # Glob, quote and regular-expression characters in the path: nothing may take them for more than a name.
     folder = tmp_path_factory.mktemp("built") / "we[i]r*d 'q' (x+)$1"
     folder.mkdir()
-    return build_project(folder)
+    root = build_project(folder)
+    scores = root / "artifacts/scores/toytown/rootsift-vlad.decon"
+    scores.mkdir()
+    columns = {"head": ["decon"], "seed": ["0"], "stage": ["global"], "query_id": ["q0"], "value": [0.25]}
+    pq.write_table(pa.table(columns), scores / "head_per_query.parquet")
+    return root
 
 
 @pytest.fixture
@@ -39,6 +46,11 @@ def test_results_are_the_table(built):
 def test_views_know_their_run(built, view):
     answer = query(built, f"SELECT DISTINCT benchmark, system FROM {view}")
     assert set(answer.rows) == set(runs())
+
+
+def test_values_of_heads_stand_apart_and_know_their_system(built):
+    rows = query(built, "SELECT benchmark, system, head, seed, value FROM head_per_query").rows
+    assert rows == [("toytown", "rootsift-vlad", "decon", "0", 0.25)]
 
 
 def test_descriptors_leave_out_queries_and_can_be_computed_with(built):

@@ -62,3 +62,27 @@ def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
 def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
     """Queries and relevance as the geometry of the views gave them."""
     return read_ground_truth(root / sources / "ground_truth")
+
+
+def categories(settings: Mapping[str, Any], root: Path, sources: Path) -> Path:
+    """The names of the training classes, in GLDv2's format."""
+    from cairn.benchmarks.toytown.town import CATEGORIES_FILE
+
+    return root / sources / CATEGORIES_FILE
+
+
+def landmarks(settings: Mapping[str, Any], root: Path, sources: Path) -> list[str]:
+    """What an auditor may know of the queried landmarks."""
+    from cairn.benchmarks.toytown.town import LANDMARKS_FILE
+
+    return [str(root / sources / LANDMARKS_FILE)]
+
+
+def known_overlap(settings: Mapping[str, Any], root: Path, sources: Path) -> dict[int, list[str]]:
+    """What the audit has to find out: the training classes that show a queried landmark, and their images that do."""
+    import json
+
+    from cairn.benchmarks.toytown.town import TRUTH_FILE
+
+    classes = json.loads((root / sources / TRUTH_FILE).read_text("utf-8"))["classes"]
+    return {int(one): what["images_that_show_it"] for one, what in classes.items() if what["shows"]}
