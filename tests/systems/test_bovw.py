@@ -134,7 +134,10 @@ def test_what_needs_dense_descriptors_is_refused(town: Town, made: Path, tmp_pat
     [
         ("readout: {dimension: 5}", "systems.words.readout: descriptors of rootsift-bovw are sparse"),
         ("search: {expansion: {}}", "systems.words.search.expansion: descriptors"),
-        ("{encoder: colour-histogram, heads: {}, search: {normalisation: {}}}", "remove heads or normalisation"),
+        (
+            "{encoder: colour-histogram, heads: {}, search: {normalisation: {}}}",
+            "remove heads or normalisation",
+        ),
         ("uncropped_queries: 1", "systems.words.uncropped_queries = 1: true or false"),
         ("{uncropped_queries: true, rerank: {method: geometry}}", "nothing is added; remove rerank"),
         ("search: {index: {kind: ivf-flat}}", "systems.words.search.index.kind = 'ivf-flat'"),
