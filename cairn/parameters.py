@@ -37,7 +37,7 @@ class Parameters:
     them that decide what is learned from training images, and which local features there are), `search`,
     `rerank`, `training_set` (which training images it learns from), `readout` and `heads` (None without),
     `uncropped_queries` (whether it is a control outside the protocol), `training_descriptors` (whether something of
-    the system learns on descriptors of training images);
+    the system learns on descriptors of training images) and `described_set` (which training images those are);
     `runs[name]` has `benchmark` and `system`. `implied` are the benchmarks known by name (`roxford5k`, see
     `cairn.benchmarks.known`) whose entry is missing, or leaves out what the name stands for.
     """
@@ -270,6 +270,11 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         raise ParameterError(
             f"{where}.training_set = {shown(training_set)}: expected one of {', '.join(TRAINING_SETS)}"
         )
+    if heads and entry.get("readout") is not None and training_set != "all":
+        raise ParameterError(
+            f"{where}.readout: with heads beside it, it would learn from all training images and not from "
+            f"{training_set}; give heads and read-out a system each"
+        )
     search = validate(SearchParameters, entry.get("search", {}), f"{where}.search")
     readout = None
     if entry.get("readout") is not None:
@@ -303,6 +308,8 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         "training_set": training_set,
         "heads": heads,
         "training_descriptors": heads is not None or learns or search["normalisation"] is not None,
+        # Heads have training sets of their own; whatever else learns on descriptors keeps to the system's.
+        "described_set": "all" if heads else training_set,
     }
 
 

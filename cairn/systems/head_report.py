@@ -17,6 +17,7 @@ from cairn.files import atomic, write_json
 from cairn.images.manifest import Manifest, read_manifest
 from cairn.results.names import FIRST_STAGE, NONE
 from cairn.results.table import read_results
+from cairn.store.descriptors import open_shards
 from cairn.systems.heads import read_heads
 
 SEEDS_FILE, USES_FILE, REPORT_FILE = "seeds.json", "uses.json", "report.txt"
@@ -146,7 +147,7 @@ def audit_lines(root: Path, benchmark: str, system: str) -> list[str]:
     every, recall = images["precision"][0], images["recall"]
     parts = [
         f"{benchmark}/{system}, pictures, at {images['threshold_inliers']} inliers",
-        f"confirmed {_share(every['image_precision'])}, in {_share(every['class_precision'])}",
+        f"confirmed {_share(every['image_precision'])}, of {_count(every['class_precision'])} classes at least one",
     ]
     if recall:
         parts.append(f"the flagged classes hold {_share(recall)}")
@@ -176,6 +177,10 @@ def uses_of(root: Path, benchmark: str, system: str) -> list[AuditedUse]:
         for use, arrays in (("vocabulary", others), ("centring and whitening", centring)):
             if arrays:
                 uses.append(TrainingUse(name, use, images, f"{source}, {which} ({', '.join(arrays)})"))
+    readout = folder / system / "readout" / "readout.json"
+    if readout.is_file() and (origin := _read(readout).get("learned_from")):
+        images = open_shards(folder / system / "training-descriptors").ids if origin == "training" else None
+        uses.append(TrainingUse(name, "read-out", images, source if images else f"the {origin} itself"))
     for protocol in _protocols(root, benchmark, system):
         images = _images(training, contamination, protocol)
         uses.append(TrainingUse(name, f"head {protocol}", images, f"{source}, {protocol}"))
@@ -245,8 +250,12 @@ def _json(system: str, analysis: SeedAnalysis | str, without: Mapping[str, float
     return {"system": system, **analysis.as_json(), "without_head": dict(without)}
 
 
+def _count(share: Mapping[str, Any]) -> str:
+    return f"{share['part']:,} of {share['whole']:,}"
+
+
 def _share(share: Mapping[str, Any]) -> str:
-    return f"{share['part']:,} of {share['whole']:,} {share['denominator']}"
+    return f"{_count(share)} {share['denominator']}"
 
 
 def _text(
@@ -274,11 +283,7 @@ def _text(
             console.print(part)
         cells = [f"{one.cell} {without[one.cell]:.2f}" for one in analysis.cells if one.cell in without]
         console.print(f"Without a head: {', '.join(cells)}.\n")
-    table = Table(
-        title="without a head, first stage: queries whose landmark training shows, and the rest (points)",
-        title_justify="left",
-        header_style="bold",
-    )
+    table = Table(header_style="bold")
     for name in ("system", "slice", SHOWN, REST):
         table.add_column(name, justify="left" if name in ("system", "slice") else "right")
     for name, cells in plain.items():
@@ -288,6 +293,9 @@ def _text(
                 values = (f"{cells[f'{cell}/{part}']:.1f}" for part in (SHOWN, REST))
                 table.add_row(name, cell.removeprefix(f"{benchmark}/"), *values)
     if table.row_count:
+        console.print(
+            "without a head, first stage: queries whose landmark training shows, and the rest (points)"
+        )
         console.print(table)
         console.print()
     console.print(uses_table(uses))

@@ -64,10 +64,11 @@ def write_descriptors(manifest: Manifest, truth: GroundTruth, job: Writing, outp
 
 
 @tells_full_disk
-def write_training_descriptors(training: Manifest, job: Writing, output: Path) -> None:
+def write_training_descriptors(training: Manifest, learned: Manifest, job: Writing, output: Path) -> None:
     """Write the features of the training images, as `extract_training_descriptors` would.
 
-    InputError where `training` says nothing of them.
+    The files hold features of all images of `training`; those of `learned`, which the system learns from, are
+    written. InputError where `training` says nothing of them.
     """
     parameters = validated(Parameters, job.settings, "precomputed")
     if parameters.training is None:
@@ -76,8 +77,9 @@ def write_training_descriptors(training: Manifest, job: Writing, output: Path) -
             "training images; say where they are under `training`"
         )
     base = job.root / features_path(parameters.features, job.benchmark)
-    ids = [training.image_id[row] for row in training.rows(train=True)]
-    rows = _Rows(base, parameters, parameters.training, "training images", ids)
+    brought = [training.image_id[row] for row in training.rows(train=True)]
+    rows = _Rows(base, parameters, parameters.training, "training images", brought)
+    ids = [learned.image_id[row] for row in learned.rows(train=True)]
     _write_shards(output, ids, rows, _about(parameters))
     store = open_shards(output)
     facts = {"encoder": "precomputed", "dim": store.dim, "dtype": str(store.dtype), "images": len(store)}

@@ -85,7 +85,7 @@ def write_descriptors(manifest: Manifest, truth: GroundTruth, job: Writing, outp
         job.cache.prune()
 
 
-def write_training_descriptors(training: Manifest, job: Writing, output: Path) -> NoReturn:
+def write_training_descriptors(training: Manifest, learned: Manifest, job: Writing, output: Path) -> NoReturn:
     """InputError: nothing is learned on sparse descriptors."""
     raise InputError(
         f"{ENCODER}: heads, read-outs and score normalisation need dense descriptors; these are sparse"

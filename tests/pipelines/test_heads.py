@@ -76,6 +76,17 @@ def test_epochs_are_selected_on_a_benchmark_that_a_run_describes(tmp_path: Path)
     assert node.inputs["contamination"] == "artifacts/toytown/contamination"
 
 
+def test_what_learns_on_descriptors_keeps_to_the_systems_training_set(tmp_path: Path):
+    parameters = with_heads()
+    parameters["systems"]["plain"]["training_set"] = "decon"
+    parameters["systems"]["rootsift-vlad"]["training_set"] = "decon"
+    systems = loaded(tmp_path, parameters).systems
+    assert systems["plain"]["described_set"] == "decon" and not systems["plain"]["training_descriptors"]
+    # Heads have training sets of their own, for which all images are described.
+    assert systems["rootsift-vlad"]["described_set"] == "all"
+    assert systems["rootsift-vlad"]["training_descriptors"]
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -97,6 +97,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         system / "verification" / "image_audit.json", {"audited": False, "note": "no pictures were drawn"}
     )
 
+    write_json(system / "readout" / "readout.json", {"learned_from": "training"})
     options = {"ground_truth": base / "ground_truth", "manifest": base / "manifest", "metric": "map"}
     plain, scores = system / "ranking", root / "artifacts" / "scores" / "drawn"
     (system / "reranking").mkdir()
@@ -152,6 +153,7 @@ def test_every_use_of_training_images_is_audited(report: Path):
         "pretraining": "unknown",
         "vocabulary": "saw no flagged image",
         "centring and whitening": "saw no flagged image",
+        "read-out": f"saw {SHOWN * VIEWS} flagged images",
         "head decon": "saw no flagged image",
         "head standard": f"saw {SHOWN * VIEWS} flagged images",
     }

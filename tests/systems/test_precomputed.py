@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -307,14 +308,19 @@ def test_training_features_are_brought_too(town: Town, tmp_path: Path, features:
     np.save(features / "t.npy", T)
     output = tmp_path / "training"
     output.mkdir()
+    job, images = Writing(town.root, "town", Path(), settings, output), town.manifest
     with pytest.raises(InputError, match="say where they are under `training`"):
-        write_training_descriptors(
-            town.manifest, Writing(town.root, "town", Path(), settings, output), output
-        )
+        write_training_descriptors(images, images, job, output)
     settings["training"] = {"file": "t.npy", "ids": "manifest"}
-    write_training_descriptors(town.manifest, Writing(town.root, "town", Path(), settings, output), output)
+    write_training_descriptors(images, images, job, output)
     store = open_shards(output)
     np.testing.assert_array_equal(store.take(store.rows_of(LEARNED)), T)
+    part = replace(images, train=images.train & (np.array(images.image_id) != "t03"))
+    (tmp_path / "part").mkdir()
+    write_training_descriptors(images, part, job, tmp_path / "part")
+    store = open_shards(tmp_path / "part")
+    assert sorted(store.ids) == [one for one in LEARNED if one != "t03"]
+    np.testing.assert_array_equal(store.take(store.rows_of(["t04"])), T[4:5])
 
 
 def test_features_of_each_benchmark_stand_in_its_own_folder(town: Town, tmp_path: Path, features: Path):
