@@ -6,7 +6,7 @@ from assets.step import Job, step
 @step(
     scope="all",
     fan_in="scores",
-    gathers=("contamination", "training", "vocabulary", "descriptors", "verification", "heads"),
+    gathers=("contamination", "training", "vocabulary", "descriptors", "readout", "verification", "heads"),
     output="artifacts/heads",
     parameters=("runs",),
     kinds=("json",),

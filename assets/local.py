@@ -8,6 +8,7 @@ from assets.step import Job, step
     inputs={
         "ranking": "ranking",
         "descriptors": "descriptors",
+        "readout": "readout",
         "ground_truth": "ground_truth",
         "manifest": "manifest",
     },
@@ -22,6 +23,7 @@ def local(job: Job) -> None:
     from cairn.cache import Cache
     from cairn.images.manifest import read_manifest
     from cairn.systems.local import extract_local
+    from cairn.systems.readout import searched
 
     truth = read_ground_truth(job.inputs["ground_truth"])
     extract_local(
@@ -33,7 +35,7 @@ def local(job: Job) -> None:
         job.parameters["settings"],
         job.parameters["local"],
         job.output,
-        descriptors=job.inputs["descriptors"],
+        descriptors=searched(job.inputs["descriptors"], job.inputs["readout"]),
         relevance=truth.relevance,
         graded=truth,
         cache=Cache.of(job.root),

@@ -8,6 +8,7 @@ from assets.step import Job, step
     inputs={
         "ranking": "ranking",
         "descriptors": "descriptors",
+        "readout": "readout",
         "local": "local",
         "reranker": "reranker_training",
         "ground_truth": "ground_truth",
@@ -26,6 +27,7 @@ def reranking(job: Job) -> None:
     from cairn.benchmarks.structure import read_ground_truth
     from cairn.cache import Cache
     from cairn.images.manifest import read_manifest
+    from cairn.systems.readout import searched
     from cairn.systems.reranking import rerank
 
     truth = read_ground_truth(job.inputs["ground_truth"])
@@ -36,7 +38,7 @@ def reranking(job: Job) -> None:
         read_ground_truth(job.inputs["manifest"] / "queries"),
         job.parameters["rerank"],
         job.output,
-        descriptors=job.inputs["descriptors"],
+        descriptors=searched(job.inputs["descriptors"], job.inputs["readout"]),
         relevance=truth.relevance,
         graded=truth,
         reranker=job.inputs["reranker"],

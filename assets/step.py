@@ -20,6 +20,7 @@ MODULES = (
     "descriptors",
     "training_descriptors",
     "reranker_training",
+    "readout",
     "ranking",
     "local",
     "reranking",

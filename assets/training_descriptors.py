@@ -19,12 +19,22 @@ def training_descriptors(job: Job) -> None:
     """
     from cairn.cache import Cache
     from cairn.contamination.learning import learning_manifest
+    from cairn.encoders import load_writer
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_training_descriptors
 
-    training = read_manifest(job.inputs["training"] / "training.parquet")
+    everything = read_manifest(job.inputs["training"] / "training.parquet")
+    training = learning_manifest(everything, job.inputs["contamination"], job.parameters["described_set"])
+    writer = load_writer(job.parameters["encoder"])
+    if writer is not None and job.parameters["training_descriptors"]:
+        from cairn.systems.writing import Writing
+
+        parts = (job.root, job.benchmark, job.inputs["vocabulary"], job.parameters["settings"], job.output)
+        work = Writing(*parts, cache=Cache.of(job.root), features_code=job.features)
+        writer.write_training_descriptors(everything, training, work, job.output)
+        return
     extract_training_descriptors(
-        learning_manifest(training, job.inputs["contamination"], job.parameters["described_set"]),
+        training,
         job.root,
         job.inputs["vocabulary"],
         job.parameters["encoder"],

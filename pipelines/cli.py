@@ -15,6 +15,7 @@ from pipelines.commands import (
     export,
     fetch,
     graph,
+    grid,
     matches,
     report,
     run,
@@ -48,6 +49,7 @@ app.add_typer(score.app, name="score")
 app.command("tail")(tail.tail)
 app.add_typer(audit.app, name="audit")
 app.command("report")(report.report)
+app.command("grid")(grid.grid)
 app.command("card")(card.card)
 app.command("check-card")(check_card.check_card)
 app.add_typer(export.app, name="export")

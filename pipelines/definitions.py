@@ -57,7 +57,7 @@ def stage_asset(
 ) -> dg.AssetsDefinition:
     """The asset whose materialisation runs the node's DVC stage in a child process."""
     deps = [dg.AssetKey(nodes[stage].asset) for stages in node.upstream.values() for stage in stages]
-    deps += [external_key(node.benchmark, name) for name in node.externals]
+    deps += [external_key(node, name) for name in node.externals]
 
     @dg.asset(
         key=dg.AssetKey(node.asset),
@@ -153,24 +153,24 @@ def build_definitions(root: Path) -> dg.Definitions:
         for name, entry in parameters.benchmarks.items()
     }
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [code_asset(root, all_code_version(records.values()))]
+    brought: dict[dg.AssetKey, dg.AssetSpec] = {}
     for node in nodes.values():
         version = code_version(records[node.code])
         assets.append(stage_asset(root, node, nodes, version, protocols.get(node.benchmark, "")))
         for name, path in node.externals.items():
-            assets.append(
-                dg.AssetSpec(
-                    external_key(node.benchmark, name),
-                    group_name=group_name(node),
-                    description=f"The user's own {name} of {node.benchmark}: {path}",
-                    owners=OWNERS,
-                    kinds={"file"},
-                    metadata={"path": dg.MetadataValue.path(str((root / path).resolve()))},
-                )
+            # Two steps of a system may read one path.
+            brought[external_key(node, name)] = dg.AssetSpec(
+                external_key(node, name),
+                group_name=group_name(node),
+                description=f"The user's own {name} of {'/'.join(node.asset[:-1])}: {path}",
+                owners=OWNERS,
+                kinds={"file"},
+                metadata={"path": dg.MetadataValue.path(str((root / path).resolve()))},
             )
     jobs = {name: benchmark_job(name) for name in parameters.benchmarks}
     watched = [node for node in nodes.values() if node.externals and node.step.name == "sources"]
     return dg.Definitions(
-        assets=assets,
+        assets=[*assets, *brought.values()],
         asset_checks=[check for node in nodes.values() for check in checks_of(root, node)],
         jobs=list(jobs.values()),
         sensors=[

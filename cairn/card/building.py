@@ -30,7 +30,7 @@ from cairn.lineage.graph import load_numbers
 from cairn.lineage.revision import read_revision
 from cairn.lineage.tracing import trace_result
 from cairn.results.database import open_database
-from cairn.results.names import NONE
+from cairn.results.names import FIRST_STAGE, NONE, is_first
 from cairn.results.table import RESULTS_PATH, Result
 
 FORMAT = "cairn-card-1"
@@ -168,7 +168,7 @@ def _comparison(
                 (label(result), name.stage),
                 {
                     "system": f"{label(result)} with {name.stage}",
-                    "stage": "global only" if name.stage == "global" else "two stage",
+                    "stage": _kind(name.stage),
                     "shortlist": shortlist_of(facts, name.stage),
                     "source": "this release",
                     "uses_dinov2": _uses(facts, "dinov2"),
@@ -240,6 +240,14 @@ def _seeds(numbers: Iterable[Result]) -> dict[str, Any]:
             "artifact": RESULTS_PATH,
         }
     return tree or _missing("no system was run with two or more seeds")
+
+
+def _kind(stage: str) -> str:
+    """`global only`, with the options around the search where there are any, or `two stage`."""
+    if not is_first(stage):
+        return "two stage"
+    options = stage.removeprefix(FIRST_STAGE).removeprefix("-")
+    return f"global only ({options})" if options else "global only"
 
 
 def _uses(trace: Trace, name: str) -> bool:

@@ -9,7 +9,7 @@ from cairn.lineage.graph import load_graph
 from cairn.lineage.sources import Source
 from cairn.lineage.tables import flattened, run_of, step_of
 from cairn.lineage.tracing import Artifact, Trace
-from cairn.results.names import FIRST_STAGE, NONE
+from cairn.results.names import FIRST_STAGE, NONE, is_first
 from cairn.results.table import Result, benchmark_facts, read_json_object
 
 # Parts of the effective parameters that belong to the benchmark, the rest are the system's.
@@ -136,7 +136,7 @@ def _found(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def shortlist_of(trace: Trace, stage: str) -> int | None:
     """How many images a stage reorders: what its name says (`ames-k1600`), else its recorded parameters."""
-    if stage == FIRST_STAGE:
+    if is_first(stage):
         return None
     said = _SHORTLIST.search(stage)
     if said:

@@ -10,7 +10,8 @@ from cairn.errors import ArtifactError
 from cairn.files import atomic
 from cairn.images.manifest import ImageSource, Manifest, read_manifest
 from cairn.report.canvas import Canvas, Picture, fit, png_bytes, write_on
-from cairn.results.scoring import GLOBAL, stages
+from cairn.results.names import is_first
+from cairn.results.scoring import stages
 from cairn.results.show import METRIC_TITLES, SLICE_ORDER, slice_key, stage_title
 from cairn.results.table import ABOUT, read_json_object
 
@@ -157,7 +158,7 @@ def _draw_block(
     for number, strip in enumerate(block.strips):
         y = top + BLOCK_HEAD + number * strip_height
         value = "" if strip.value is None else f"   {label} {100 * strip.value:.1f}"
-        name = "first ranking" if strip.stage == GLOBAL else f"after {stage_title(strip.stage)}"
+        name = "first ranking" if is_first(strip.stage) else f"after {stage_title(strip.stage)}"
         canvas.text(f"{name}{value}", left, y + 15, INK, 15, 500)
         for place, hit in enumerate(strip.hits):
             x = left + place * (CELL[0] + GAP)

@@ -15,7 +15,17 @@ from cairn.store.tables import read_table, write_table
 RERANKED_FILE = "reranked.parquet"
 EARLIER_FILE = "earlier.parquet"
 FACTS_FILE = "reranking.json"
+RANKING_FACTS_FILE = "ranking.json"
 """A second stage's list, the list of a stage before it, and what it says of itself."""
+
+
+def first_stage(ranking: Path) -> str:
+    """The stage that `ranking.json` in a folder names. ArtifactError where it is missing or damaged."""
+    path = Path(ranking) / RANKING_FACTS_FILE
+    try:
+        return str(json.loads(path.read_text("utf-8"))["stage"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ArtifactError(f"{path}: missing or damaged; run the step ranking") from None
 
 
 def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:

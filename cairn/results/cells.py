@@ -19,6 +19,7 @@ from cairn.metrics.result import PerQuery, Row, ScoredRun
 from cairn.rerank.pairs import Logits, read_pairs, rerank_all
 from cairn.rerank.rankings import write_reranked
 from cairn.rerank.two_stage import UNAWARE, Cell, RankedQuery, RerankedQuery, chained, settings_of
+from cairn.results.names import FIRST_STAGE, later_stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,12 +50,14 @@ def score_cells(
     metric: str,
     mixing: Mapping[str, Any],
     earlier: str | None = None,
+    first: str = FIRST_STAGE,
 ) -> Cells:
     """Score the cell that `mixing` names, and its diagnostics, from the logits in `pairs` (a `pairs.parquet`).
 
-    `ranked` is the ranking that the logits belong to, `earlier` the slug of the stage that gave it where it is
-    not the global search; `mixing` as in `cairn.rerank.parameters.parts`. Where nothing is ever ignored, the two
-    protocols give the same list, and one stage stands for both. Raises ArtifactError where files do not fit.
+    `ranked` is the ranking that the logits belong to, `first` the stage of the search, `earlier` the slug of the
+    stage that gave `ranked` where it is not the search; `mixing` as in `cairn.rerank.parameters.parts`. Where
+    nothing is ever ignored, the two protocols give the same list, and one stage stands for both. Raises
+    ArtifactError where files do not fit.
     """
     logits = read_pairs(pairs, ranked)
     cell = Cell("ames", mixing["shortlist"], mixing["mix"], mixing["temperature"])
@@ -64,7 +67,7 @@ def score_cells(
     differ = "junk" in grades or len(settings) > 1
 
     def slug(of: Cell) -> str:
-        return of.slug if earlier is None else chained(earlier, of.slug)
+        return later_stage(of.slug, first) if earlier is None else chained(earlier, of.slug)
 
     lists = rerank_all(ranked, truth.relevance, logits, unaware, UNAWARE)
     plain = _scored(ranked, lists, truth, metric)

@@ -16,13 +16,12 @@ from cairn.metrics.micro_ap import MAX_DIM
 from cairn.metrics.result import Row, ScoredRun, per_query_table
 from cairn.rerank.outside import read_outside
 from cairn.rerank.pairs import PAIRS_FILE
-from cairn.rerank.rankings import EARLIER_FILE, FACTS_FILE, RERANKED_FILE, read_ranking
+from cairn.rerank.rankings import EARLIER_FILE, FACTS_FILE, RERANKED_FILE, first_stage, read_ranking
 from cairn.results.cells import GAIN, score_cells, write_deployed
 from cairn.results.gathering import ABOUT_FILE
 from cairn.results.names import NONE, NumberName
 from cairn.results.table import Result, read_json_object, write_results
 
-GLOBAL = "global"
 CURVES_FILE = "curves.parquet"
 DIAGNOSTICS_FILE = "diagnostics.parquet"
 
@@ -44,8 +43,8 @@ def score_run(
 
     Protocols with curves (copy detection, t-mAP), and a tail estimate, have a `curves.parquet` too: see
     `cairn.report.curves`.
-    `ranking` and `reranking` are artifacts of a run: stage `global`, and the stages that `reranking.json` names
-    (none where they are null). Where the second stage left logits, they are mixed as `mixing` says (see
+    `ranking` and `reranking` are artifacts of a run: the stages that `ranking.json` and `reranking.json` name (none
+    where they are null). Where the second stage left logits, they are mixed as `mixing` says (see
     `cairn.results.cells`): the list that a deployed system would return is `reranked.parquet`, and what other
     cells would give stands in `diagnostics.parquet`, apart from the results. Values are fractions, intervals
     95% bootstrap over queries. A number that does not exist (no query has a positive) has no row. Raises
@@ -54,6 +53,7 @@ def score_run(
     _check_track2(metric, ranking)
     truth = read_ground_truth(ground_truth)
     gallery_size = read_manifest(manifest / "manifest.parquet").gallery_size
+    first = first_stage(ranking)
     rows: list[Result] = []
     per_query: list[Any] = []
     curves: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ def score_run(
         earlier = facts.get("earlier")
         before = reranking / EARLIER_FILE if earlier else ranking / "ranking.parquet"
         ranked = read_ranking(before, gallery_size)
-        cells = score_cells(reranking / PAIRS_FILE, ranked, truth, metric, mixing, earlier)
+        cells = score_cells(reranking / PAIRS_FILE, ranked, truth, metric, mixing, earlier, first)
         for stage, scored in cells.scored.items():
             rows += _rows(scored.rows, place(stage), gallery_size)
             per_query.append(_labelled(per_query_table(scored), stage))
@@ -84,7 +84,6 @@ def score_run(
         rows += tail_rows(benchmark, system, tail, gallery_size)
         curves += tail_curve(tail)
     shutil.copyfile(ground_truth / ABOUT_FILE, output / ABOUT_FILE)
-    first = stages(ranking, reranking)[0][0]
     second = [reranking] if mixing is None else [ranking, reranking]
     rows = [_with_inputs(row, {first: [ranking]}, second, tail, ground_truth, manifest) for row in rows]
     write_results(output / "scores.parquet", rows)
@@ -132,10 +131,11 @@ def score_heads(
     per_query: list[Any] = []
     for seed in seeds_of(ranking):
         scored = _scored(ranking / seed / "ranking.parquet", truth, metric, gallery_size)
+        stage = first_stage(ranking / seed)
         rows += _rows(
-            scored.rows, NumberName(benchmark, system, head, seed, GLOBAL, "all", "all"), gallery_size
+            scored.rows, NumberName(benchmark, system, head, seed, stage, "all", "all"), gallery_size
         )
-        table = _labelled(per_query_table(scored), GLOBAL)
+        table = _labelled(per_query_table(scored), stage)
         for name, value in (("seed", seed), ("head", head)):
             table = _with_column(table, name, value)
         per_query.append(table)
@@ -197,7 +197,7 @@ def stages(ranking: Path, reranking: Path, mixed: Path | None = None) -> list[tu
 
     `mixed` is the run's scores artifact, which holds the last list where it was mixed from stored logits.
     """
-    found = [(GLOBAL, ranking / "ranking.parquet")]
+    found = [(first_stage(ranking), ranking / "ranking.parquet")]
     facts = read_facts(reranking)
     if facts.get("earlier"):
         found.append((facts["earlier"], reranking / EARLIER_FILE))

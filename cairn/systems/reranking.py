@@ -14,8 +14,16 @@ from cairn.rerank.chains import after_earlier
 from cairn.rerank.outside import OUTSIDE_FILE, before_last, deepest, outside_lists, write_outside
 from cairn.rerank.pairs import PAIRS_FILE, Relevance, write_pairs
 from cairn.rerank.parameters import BY_DESCRIPTORS
-from cairn.rerank.rankings import EARLIER_FILE, FACTS_FILE, RERANKED_FILE, read_ranking, write_reranked
-from cairn.rerank.two_stage import RankedQuery, RerankedQuery
+from cairn.rerank.rankings import (
+    EARLIER_FILE,
+    FACTS_FILE,
+    RERANKED_FILE,
+    first_stage,
+    read_ranking,
+    write_reranked,
+)
+from cairn.rerank.two_stage import RankedQuery, RerankedQuery, chained
+from cairn.results.names import later_stage
 from cairn.systems.disk import tells_full_disk
 from cairn.systems.local import read_contents
 from cairn.validation import validated
@@ -57,6 +65,7 @@ def rerank(
     queries: Sequence[RankedQuery] = read_ranking(path, manifest.gallery_size)
     if [query.query_id for query in queries] != [query.query_id for query in truth.queries]:
         raise ArtifactError(f"{path}: its queries are not those of the ground truth; search again")
+    searched_by = first_stage(ranking)
     facts: dict[str, Any] = {
         "method": checked.method,
         "shortlist": checked.k,
@@ -65,7 +74,8 @@ def rerank(
     }
     if checked.after is not None:
         assert descriptors is not None
-        changed, queries, facts["earlier"] = after_earlier(queries, descriptors, manifest, checked.after)
+        changed, queries, earlier_slug = after_earlier(queries, descriptors, manifest, checked.after)
+        facts["earlier"] = later_stage(earlier_slug, searched_by)
         first = read_ranking(path, manifest.gallery_size)
         write_reranked(
             output / EARLIER_FILE, first, changed, facts["earlier"], rerank=dict(parameters["after"])
@@ -93,7 +103,8 @@ def rerank(
             cache.prune()
         return
     orders, columns = _orders(module, queries, local, descriptors, manifest, checked)
-    facts["stage"] = "~".join([*([facts["earlier"]] if facts["earlier"] else []), module.stage(checked)])
+    own = module.stage(checked)
+    facts["stage"] = chained(facts["earlier"], own) if facts["earlier"] else later_stage(own, searched_by)
     write_reranked(output / RERANKED_FILE, queries, orders, facts["stage"], columns, rerank=dict(parameters))
     write_json(output / FACTS_FILE, facts)
     lists = outside_lists(
