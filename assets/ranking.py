@@ -25,4 +25,5 @@ def ranking(job: Job) -> None:
         read_ground_truth(job.inputs["ground_truth"]),
         job.parameters["search"],
         job.output,
+        measurements=job.root / ".cairn" / "measurements" / "ranking" / job.benchmark / f"{job.system}.json",
     )

@@ -1,5 +1,6 @@
 """Copies `dvc.lock` into Dagster's event log, so that a `dvc repro` in a terminal shows on the page."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,21 @@ def lock_metadata(root: Path, node: Node, entry: Mapping[str, Any]) -> dict[str,
         "parameters": dg.MetadataValue.json(recorded.get("parameters") or {}),
         "inputs": dg.MetadataValue.json({d["path"]: d.get("md5", "") for d in entry.get("deps") or []}),
     }
+    if measured := measurements(root, node):
+        metadata["measured"] = dg.MetadataValue.json(measured)
     picture = root / node.output / "gallery.png"
     if picture.is_file():
         metadata["gallery"] = dg.MetadataValue.md(_embedded(picture))
     return metadata
+
+
+def measurements(root: Path, node: Node) -> dict[str, Any]:
+    """Times and speeds of the step's last run here, which no artifact holds; empty where none were written."""
+    path = root / ".cairn" / "measurements" / node.step.name / node.benchmark / f"{node.system}.json"
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def _embedded(picture: Path, width: int = 1000, quality: int = 80) -> str:

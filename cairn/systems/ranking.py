@@ -1,5 +1,6 @@
 """The step `ranking`: exact search, ranks of all judged images, and a FAISS index measured against it."""
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from cairn.benchmarks.structure import GroundTruth
 from cairn.errors import ArtifactError, InputError
 from cairn.files import write_json
 from cairn.images.manifest import Manifest
+from cairn.progress import say
 from cairn.search import SearchParameters
 from cairn.search.exact import Found, NotFiniteError, exact_search
 from cairn.store.descriptors import open_queries, open_shards
@@ -32,12 +34,15 @@ def search(
     output: Path,
     *,
     threads: int | None = None,
+    measurements: Path | None = None,
 ) -> None:
     """Write `ranking.parquet`, `ranking.json` and, unless its kind is `none`, `index.faiss` into `output`.
 
     `descriptors` is what `extract_descriptors` wrote; `parameters` as in SearchParameters. The ranking holds,
     per query in the order of `truth`, its top images and, behind them, every judged image with its exact
-    rank. InputError where a judged image is not in the gallery, ArtifactError where descriptors are missing.
+    rank. Seconds, sizes and queries per second, which differ from run to run, are printed, and written as JSON
+    to `measurements` where given. InputError where a judged image is not in the gallery, ArtifactError where
+    descriptors are missing.
     """
     checked = validated(SearchParameters, parameters, "search")
     gallery, stored = open_shards(descriptors), open_queries(descriptors)
@@ -57,6 +62,7 @@ def search(
         _gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
+    started = time.perf_counter()
     try:
         found = exact_search(queries, gallery, manifest_rows, checked.top, judged, threads=threads)
     except NotFiniteError as error:
@@ -65,6 +71,8 @@ def search(
         raise ArtifactError(
             f"{descriptors}: {', '.join(names)}: the score is not finite; extract again"
         ) from None
+    seconds = time.perf_counter() - started
+    measured: dict[str, Any] = {"exact": {"seconds": seconds, "queries_per_second": len(found) / seconds}}
     _write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids)
     facts: dict[str, Any] = {
         "stage": STAGE,
@@ -77,10 +85,36 @@ def search(
     if checked.index.kind != "none":
         from cairn.search.index import build_index, index_facts, write_index
 
+        own: dict[str, Any] = {}
+        started = time.perf_counter()
         index = build_index(gallery, order, checked.index)
+        own["build_seconds"] = time.perf_counter() - started
         write_index(index, output / INDEX_FILE)
-        facts["index"] = index_facts(index, checked.index, queries, [one.rows for one in found])
+        own["bytes"] = (output / INDEX_FILE).stat().st_size
+        facts["index"] = index_facts(index, checked.index, queries, [one.rows for one in found], own)
+        measured[checked.index.kind] = own
     write_json(output / FACTS_FILE, facts)
+    _tell(measured, facts)
+    if measurements is not None:
+        write_json(measurements, measured)
+
+
+def _tell(measured: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """One line for the exact search, one for the index."""
+    exact = measured["exact"]
+    say(
+        f"exact: {facts['queries']} queries in {facts['gallery']:,} images, {exact['seconds']:.2f} s, "
+        f"{exact['queries_per_second']:,.0f} queries/s"
+    )
+    if facts["index"] is not None:
+        kind = facts["index"]["kind"]
+        own, recall = measured[kind], facts["index"]["recall"]
+        shown = ", ".join(f"@{k} {value:.4f}" for k, value in recall.items()) or "nothing to compare"
+        speed = own.get("queries_per_second", 0)
+        say(
+            f"{kind}: recall against exact {shown}; built in {own['build_seconds']:.2f} s, "
+            f"{own['bytes'] / 2**20:,.1f} MiB, {speed:,.0f} queries/s on one thread"
+        )
 
 
 def _gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: np.ndarray) -> np.ndarray:
