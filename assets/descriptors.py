@@ -41,18 +41,21 @@ def descriptors(job: Job) -> None:
     """
     from cairn.benchmarks.structure import read_ground_truth
     from cairn.cache import Cache
+    from cairn.executor import open_executor
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_descriptors
 
-    extract_descriptors(
-        read_manifest(job.inputs["manifest"] / "manifest.parquet"),
-        read_ground_truth(job.inputs["manifest"] / "queries"),
-        job.root,
-        job.inputs["vocabulary"],
-        job.parameters["encoder"],
-        job.parameters["settings"],
-        job.output,
-        cache=Cache.of(job.root),
-        code=job.digest,
-        features_code=job.features,
-    )
+    with open_executor(job.root) as executor:
+        extract_descriptors(
+            read_manifest(job.inputs["manifest"] / "manifest.parquet"),
+            read_ground_truth(job.inputs["manifest"] / "queries"),
+            job.root,
+            job.inputs["vocabulary"],
+            job.parameters["encoder"],
+            job.parameters["settings"],
+            job.output,
+            cache=Cache.of(job.root),
+            code=job.digest,
+            features_code=job.features,
+            executor=executor,
+        )

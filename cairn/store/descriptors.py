@@ -164,7 +164,7 @@ class DescriptorStore:
         for file in self._files:
             begin, end = max(start, first), min(stop, first + len(file))
             if begin < end:
-                pieces.append((file.path, begin - first, end - first))
+                pieces.append((file.path.absolute(), begin - first, end - first))
             first += len(file)
         return StorePart(self.dim, tuple(pieces))
 

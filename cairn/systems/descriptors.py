@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
 from cairn.encoders import encoder_facts, load_encoder
 from cairn.errors import CairnError, InputError
+from cairn.executor import Executor, LocalExecutor
 from cairn.files import atomic, write_json
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.progress import say
@@ -50,6 +51,7 @@ def extract_descriptors(
     cache: Cache | None,
     code: str,
     features_code: str,
+    executor: Executor | None = None,
 ) -> None:
     """Write shards of the gallery (`0000.parquet`, …), `queries.parquet` and `descriptors.json` into `output`.
 
@@ -57,7 +59,8 @@ def extract_descriptors(
     `vocabulary` is what `learn_vocabulary` wrote. Descriptors are stored as float16. `code` is the digest of
     this step's code, `features_code` of the part that makes local features: both key the cache, from which
     finished shards and features are taken. An image without any feature gets a zero descriptor, which is as
-    similar (0) to every query; `descriptors.json` lists them. InputError for a query that is a text.
+    similar (0) to every query; `descriptors.json` lists them. What is absent is described by `executor`, shard by
+    shard; the bytes do not depend on it. InputError for a query that is a text.
     """
     encoder = load_encoder(encoder_name, parameters, root)
     learned = read_learned(vocabulary)
@@ -104,9 +107,9 @@ def extract_descriptors(
         else:
             with atomic(path) as temporary:
                 temporary.write_bytes(data)
-    stream = _rows([views for _, views, _ in absent], work)
-    for path, views, entry in absent:
-        array = _checked(list(itertools.islice(stream, len(views))), views, encoder_name)
+    shards = [views for _, views, _ in absent]
+    arrays = (executor or LocalExecutor()).stream(describe_shards, work, shards)
+    for (path, views, entry), array in zip(absent, arrays, strict=True):
         id_column = "query_id" if path.name == QUERIES_FILE else "image_id"
         write_shard(path, [view.name for view in views], array, about, id_column=id_column)
         if cache is not None:
@@ -114,6 +117,17 @@ def extract_descriptors(
     _write_facts(output, encoder_name, root)
     if cache is not None:
         cache.prune()
+
+
+def describe_shards(work: Work, shards: Iterable[Sequence[View]]) -> Iterator[np.ndarray]:
+    """The descriptors of each shard's views, float16 [views, dim]: the work that an executor divides.
+
+    One stream of views through the worker processes, so that the first of the next shard are decoded already.
+    """
+    shards = list(shards)
+    stream = _rows(shards, work)
+    for views in shards:
+        yield _checked(list(itertools.islice(stream, len(views))), views, work.encoder_name)
 
 
 def _rows(shards: Sequence[Sequence[View]], work: Work) -> Iterator[np.ndarray]:

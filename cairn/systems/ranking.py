@@ -9,6 +9,7 @@ import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.errors import ArtifactError, InputError
+from cairn.executor import Executor
 from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.progress import say
@@ -34,15 +35,17 @@ def search(
     output: Path,
     *,
     threads: int | None = None,
+    executor: Executor | None = None,
+    device: str = "cpu",
     measurements: Path | None = None,
 ) -> None:
     """Write `ranking.parquet`, `ranking.json` and, unless its kind is `none`, `index.faiss` into `output`.
 
     `descriptors` is what `extract_descriptors` wrote; `parameters` as in SearchParameters. The ranking holds,
     per query in the order of `truth`, its top images and, behind them, every judged image with its exact
-    rank. Seconds, sizes and queries per second, which differ from run to run, are printed, and written as JSON
-    to `measurements` where given. InputError where a judged image is not in the gallery, ArtifactError where
-    descriptors are missing.
+    rank. `threads`, `executor` and `device` as in `exact_search`. What differs from run to run (seconds, sizes,
+    queries per second) is printed, and written as JSON to `measurements` where given. InputError where a judged
+    image is not in the gallery, ArtifactError where descriptors are missing.
     """
     checked = validated(SearchParameters, parameters, "search")
     gallery, stored = open_shards(descriptors), open_queries(descriptors)
@@ -64,7 +67,16 @@ def search(
     ]
     started = time.perf_counter()
     try:
-        found = exact_search(queries, gallery, manifest_rows, checked.top, judged, threads=threads)
+        found = exact_search(
+            queries,
+            gallery,
+            manifest_rows,
+            checked.top,
+            judged,
+            threads=threads,
+            executor=executor,
+            device=device,
+        )
     except NotFiniteError as error:
         names = [f"query {truth.queries[error.query].query_id}"] if error.query is not None else []
         names += [f"image {gallery.ids[error.row]}"] if error.row is not None else []
@@ -81,7 +93,7 @@ def search(
         "dim": gallery.dim,
         "top": min(checked.top, len(gallery)),
         "index": None,
-    }
+    } | ({"device": device} if device != "cpu" else {})
     if checked.index.kind != "none":
         from cairn.search.index import build_index, index_facts, write_index
 
