@@ -1,5 +1,6 @@
 """One vector per image: what is searched."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,20 @@ def descriptors(job: Job) -> None:
             features_code=job.features,
             executor=executor,
         )
+
+
+def checks(root: Path, inputs: Mapping[str, str], parameters: Mapping[str, Any], stored: Path) -> list[Any]:
+    """The checks of `cairn.systems.descriptor_checks` of what this step made (paths below `root`)."""
+    from cairn.benchmarks.structure import read_ground_truth
+    from cairn.images.manifest import read_manifest
+    from cairn.systems.descriptor_checks import check_descriptors
+
+    return check_descriptors(
+        stored,
+        read_manifest(root / inputs["manifest"] / "manifest.parquet"),
+        read_ground_truth(root / inputs["manifest"] / "queries"),
+        root,
+        root / inputs["vocabulary"],
+        parameters["encoder"],
+        parameters["settings"],
+    )

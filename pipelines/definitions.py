@@ -8,7 +8,7 @@ import dagster as dg
 from cairn.parameters import load_parameters
 from pipelines.bridge import environment, read_lock
 from pipelines.code_stage import code_records, code_version
-from pipelines.graph import Node, build_graph
+from pipelines.graph import Node, build_graph, effective_parameters
 from pipelines.project import CODE, LOCK, PARAMETERS, enter_root
 from pipelines.sync import FINGERPRINT_TAG, external_key, lock_metadata, sync
 from pipelines.versions import data_version, fingerprint
@@ -95,6 +95,31 @@ def content_check(root: Path, node: Node) -> dg.AssetChecksDefinition:
     return content_matches_lock
 
 
+def descriptors_check(root: Path, node: Node) -> dg.AssetChecksDefinition:
+    """An asset check: the descriptors are one per image, finite, of norm 1, reproducible, and made as configured."""
+
+    @dg.asset_check(
+        asset=dg.AssetKey(node.asset),
+        name="descriptors_are_sound",
+        description="Counts, finite values, unit norms, duplicates, a sample described again, metadata.",
+    )
+    def descriptors_are_sound() -> dg.AssetCheckResult:
+        from assets.descriptors import checks
+        from cairn.errors import CairnError
+
+        parameters = effective_parameters(node, load_parameters(root / PARAMETERS))
+        try:
+            found = checks(root, node.inputs, parameters, root / node.output)
+        except CairnError as error:
+            return dg.AssetCheckResult(passed=False, metadata={"error": str(error)})
+        return dg.AssetCheckResult(
+            passed=all(check.passed for check in found),
+            metadata={check.name: ("" if check.passed else "FAILED: ") + check.found for check in found},
+        )
+
+    return descriptors_are_sound
+
+
 def lock_sensor(root: Path, nodes: dict[str, Node]) -> dg.SensorDefinition:
     """Every few seconds: copy what `dvc.lock` and the user's own files say into the event log."""
 
@@ -136,7 +161,10 @@ def build_definitions(root: Path) -> dg.Definitions:
     ]
     return dg.Definitions(
         assets=assets,
-        asset_checks=[content_check(root, node) for node in nodes.values()],
+        asset_checks=[
+            *(content_check(root, node) for node in nodes.values()),
+            *(descriptors_check(root, node) for node in nodes.values() if node.step.name == "descriptors"),
+        ],
         jobs=jobs,
         sensors=[lock_sensor(root, nodes)],
         # Two stages side by side fill two cores; each stage starts its own workers.
