@@ -149,7 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     by_wall, by_used = against / best["Cairn, mapped pages"]
     verdict = "met" if by_wall >= TARGET else "not met"
     print(
-        f"Cairn / numpy.memmap: {by_wall:.0%} by wall, {by_used:.0%} by processor time; target ≥ {TARGET:.0%}: {verdict}"
+        f"Cairn / numpy.memmap: {by_wall:.0%} by wall, {by_used:.0%} by processor time; "
+        f"target ≥ {TARGET:.0%}: {verdict}"
     )
 
 
