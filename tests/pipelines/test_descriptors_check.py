@@ -1,10 +1,13 @@
 """The asset check on descriptors, and the measurements that no artifact holds, in a project that has run."""
 
 import json
+import re
 import subprocess
 import sys
 
-from tests.pipelines.project import Project
+import pytest
+
+from tests.pipelines.project import REPOSITORY, Project
 
 SCRIPT = """
 import json
@@ -30,6 +33,18 @@ def answer(project: Project) -> list:
         command, cwd=project.root, env=environment, capture_output=True, text=True, check=True, timeout=120
     )
     return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_the_search_in_sql_that_the_page_shows(made: Project):
+    page = (REPOSITORY / "docs" / "search.md").read_text("utf-8")
+    (query,) = re.findall(r'cairn sql "\n(.*?)"\n```', page, re.S)
+    found = json.loads(made.cairn("sql", query, "--json").stdout)
+    first = """
+    SELECT image_id, score FROM rankings WHERE query_id = (SELECT min(query_id) FROM query_descriptors)
+    ORDER BY rank LIMIT 10"""
+    ranked = json.loads(made.cairn("sql", first, "--json").stdout)
+    assert [row["score"] for row in found] == pytest.approx([row["score"] for row in ranked], abs=1e-5)
+    assert found[0]["image_id"] == ranked[0]["image_id"]
 
 
 def test_descriptors_are_sound_until_one_is_not(project: Project):
