@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import model_validator
+
 from cairn.encoders.network import NetworkEncoder, NetworkParameters
 from cairn.encoders.pooling import Pooling, pool
 from cairn.encoders.weights import Weights, check_loaded, file_weights, read_tensors
@@ -50,6 +52,12 @@ class Parameters(NetworkParameters):
     """A file of weights, `.pth` or `.safetensors`; null for those of the package."""
     pooling: Pooling = Pooling(kind="gem", p=3.0)
 
+    @model_validator(mode="after")
+    def _without_tokens(self) -> "Parameters":
+        if self.pooling.kind not in ("mean", "gem"):
+            raise ValueError(f"pooling.kind = {self.pooling.kind!r}: a feature map has no tokens; mean or gem")
+        return self
+
 
 @dataclass
 class Lite0:
@@ -60,10 +68,8 @@ class Lite0:
     pooling: Pooling
 
     def images(self, pixels: "Tensor") -> "Tensor":
-        """[n, 1280] from normalised pixels [n, 3, height, width]; `cls` and `head` are the mean."""
-        tokens = self.model(pixels).flatten(2).transpose(1, 2)
-        kind = self.pooling if self.pooling.kind == "gem" else Pooling(kind="mean")
-        return pool(tokens, 0, kind)
+        """[n, 1280] from normalised pixels [n, 3, height, width]."""
+        return pool(self.model(pixels).flatten(2).transpose(1, 2), 0, self.pooling)
 
 
 def build() -> "nn.Module":

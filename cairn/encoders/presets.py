@@ -116,7 +116,8 @@ def with_preset(values: Any, defaults: Mapping[str, Mapping[str, Any]]) -> Any:
             # A preset replaces the encoder's own resizing as a whole, not key by key.
             base = defaults.get(section, {})
             if section in chosen:
-                kept = ("mean", "std", *(("multiple",) if "multiple" not in chosen[section] else ()))
-                base = {key: base[key] for key in kept if key in base}
-            filled[section] = {**base, **chosen.get(section, {}), **own}
+                base = {key: base[key] for key in ("mean", "std") if key in base}
+            merged = {**base, **chosen.get(section, {}), **own}
+            if merged or section in values:
+                filled[section] = merged
     return filled

@@ -9,12 +9,12 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cairn.encoders.network import NetworkEncoder
-from cairn.encoders.pooling import Pooling, last_token
+from cairn.encoders.pooling import last_token
 from cairn.encoders.transformers_models import PACKAGES, HubParameters, load_model, load_tokenizer
 from cairn.encoders.weights import Weights, folder_weights, local_files
 from cairn.errors import InputError
@@ -42,11 +42,16 @@ class Instruction(BaseModel):
     query: Annotated[str, Field(min_length=1)] = DEFAULT_INSTRUCTION
 
 
-class Parameters(HubParameters):
-    """Keys of `qwen3-vl-embedding`. By default sides are multiples of 32 within 4,096 to 1,843,200 pixels.
+class LastToken(BaseModel):
+    """The one pooling there is."""
 
-    `pooling` stays as it is: the last token.
-    """
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["last-token"] = "last-token"
+
+
+class Parameters(HubParameters):
+    """Keys of `qwen3-vl-embedding`. By default sides are multiples of 32 within 4,096 to 1,843,200 pixels."""
 
     DEFAULTS: ClassVar = {
         "preprocessing": {
@@ -58,7 +63,7 @@ class Parameters(HubParameters):
             "std": HALF,
         }
     }
-    pooling: Pooling = Pooling(kind="head")
+    pooling: LastToken = LastToken()  # type: ignore[assignment]
     instruction: Instruction = Instruction()
     longest_text: Annotated[int, Field(ge=1, le=262_144)] = 8192
     """Tokens of a text that are kept."""

@@ -103,6 +103,17 @@ def file_weights(model: str, root: Path) -> Weights:
     return Weights(path, model, None, {path.name: _digest(path)})
 
 
+def single_file(model: str, revision: str | None, names: "Sequence[str]", root: Path) -> Weights:
+    """A file given as a path, or the first of `names` that a hub repository has. Errors as `folder_weights`."""
+    if looks_like_path(model):
+        return file_weights(model, root)
+    folder = _download(model, str(revision), names)
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is None:
+        raise SourceError(f"model {model} at {str(revision)[:12]}: has none of {', '.join(names)}")
+    return Weights(found, model, revision, {found.name: _digest(found)})
+
+
 def read_tensors(path: Path) -> "dict[str, Tensor]":
     """Tensors by name from `.safetensors`, or from a PyTorch file opened with weights_only. InputError."""
     import torch
@@ -141,13 +152,13 @@ def _folder(path: Path) -> list[tuple[Path, str]]:
     return sorted((file, file.name) for file in found)
 
 
-def _download(model: str, revision: str) -> Path:
+def _download(model: str, revision: str, files: "Sequence[str]" = FOLDER_FILES) -> Path:
     import os
 
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(FOLDER_FILES)))
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(files)))
     except Exception as error:  # the client raises its own and those of its HTTP library
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         reason = " ".join(str(error).split())[:200]
