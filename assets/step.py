@@ -16,6 +16,7 @@ MODULES = (
     "training",
     "vocabulary",
     "descriptors",
+    "training_descriptors",
     "ranking",
     "local",
     "reranking",

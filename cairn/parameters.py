@@ -17,7 +17,7 @@ RUN_KEYS = ("benchmark", "system")
 # Keys of a benchmark that every adapter shares; the others belong to the adapter.
 BENCHMARK_KEYS = ("adapter", "training", "metric", "tail")
 # Keys of a system that do not belong to its encoder.
-SYSTEM_KEYS = ("encoder", "search", "rerank")
+SYSTEM_KEYS = ("encoder", "search", "rerank", "heads")
 # Names that would collide with the folders of artifacts.
 RESERVED = {
     "benchmarks": ("code", "results", "scores"),
@@ -34,7 +34,8 @@ class Parameters:
     `benchmarks[name]` has `adapter`, `training`, `metric`, `tail` and `settings` (the adapter's own keys);
     `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
     them that decide what is learned from training images, and which local features there are), `search`,
-    `rerank`; `runs[name]` has `benchmark` and `system`.
+    `rerank`, `heads` (None without), `training_descriptors` (whether something of the system learns on
+    descriptors of training images); `runs[name]` has `benchmark` and `system`.
     """
 
     benchmarks: Mapping[str, Mapping[str, Any]]
@@ -214,12 +215,19 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     except ParameterError as error:
         raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
     rerank = validate(RerankParameters, entry.get("rerank", {}), f"{where}.rerank")
+    heads = None
+    if entry.get("heads") is not None:
+        from cairn.heads.parameters import HeadsParameters
+
+        heads = validate(HeadsParameters, entry["heads"], f"{where}.heads")
     return {
         "encoder": encoder,
         "settings": settings,
         "learning": {key: settings[key] for key in learning_keys(module, settings)},
         "search": validate(SearchParameters, entry.get("search", {}), f"{where}.search"),
         "rerank": rerank,
+        "heads": heads,
+        "training_descriptors": heads is not None,
     }
 
 

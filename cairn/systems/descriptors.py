@@ -1,4 +1,4 @@
-"""The step `descriptors`: one global descriptor per gallery image and per query."""
+"""The steps `descriptors` and `training_descriptors`: one global descriptor per image and per query."""
 
 import itertools
 import json
@@ -33,6 +33,7 @@ from cairn.systems.vocabulary import learned_digest, read_learned
 
 DTYPE = "float16"
 FACTS_FILE = "descriptors.json"
+TRAINING_FACTS_FILE = "training_descriptors.json"
 BATCH = 32
 """Views that an encoder which wants batches gets at once; a batch never spans shards."""
 
@@ -59,39 +60,117 @@ def extract_descriptors(
     finished shards and features are taken. An image without any feature gets a zero descriptor, which is as
     similar (0) to every query; `descriptors.json` lists them. InputError for a query that is a text.
     """
+    work = _work(manifest, root, vocabulary, encoder_name, parameters, cache, features_code)
+    rows = manifest.rows(gallery=True)
+    if not len(rows):
+        raise InputError("the manifest has no gallery images")
+    files = _shards(manifest, rows, output)
+    files.append((output / QUERIES_FILE, query_views(manifest, truth, encoder_name)))
+    if not files[-1][1]:
+        raise InputError("the ground truth has no queries")
+    _extract(files, work, vocabulary, code, "Describing images")
+    _write_facts(output, encoder_name, root)
+    if cache is not None:
+        cache.prune()
+
+
+@tells_full_disk
+def extract_training_descriptors(
+    training: Manifest,
+    root: Path,
+    vocabulary: Path,
+    encoder_name: str,
+    parameters: Mapping[str, Any],
+    output: Path,
+    *,
+    wanted: bool,
+    cache: Cache | None,
+    code: str,
+    features_code: str,
+) -> None:
+    """Write shards of the training images and `training_descriptors.json` into `output`, as for a gallery.
+
+    `training` holds the training images, those of its rows that are marked so; the other arguments are those of
+    `extract_descriptors`. Where nothing that learns on descriptors asks for them (`wanted`), the file alone
+    is written, and says so. InputError where they are wanted and there is no training image.
+    """
+    if not wanted:
+        note = "no head and no read-out of this system learns on descriptors of training images"
+        write_json(output / TRAINING_FACTS_FILE, {"encoder": encoder_name, "images": 0, "note": note})
+        return
+    work = _work(training, root, vocabulary, encoder_name, parameters, cache, features_code)
+    rows = training.rows(train=True)
+    if not len(rows):
+        raise InputError(
+            f"{encoder_name}: something is to be learned on training images, but the training manifest has none"
+        )
+    _extract(_shards(training, rows, output), work, vocabulary, code, "Describing training images")
+    store = open_shards(output)
+    empty = _without_features(store)
+    if empty:
+        say(f"{len(empty)} training images have no features: their descriptor is zero (first: {empty[0]})")
+    write_json(
+        output / TRAINING_FACTS_FILE,
+        {
+            "encoder": encoder_name,
+            "dim": store.dim,
+            "dtype": DTYPE,
+            "images": len(store),
+            "without_features": empty,
+        },
+    )
+    if cache is not None:
+        cache.prune()
+
+
+def _work(
+    manifest: Manifest,
+    root: Path,
+    vocabulary: Path,
+    encoder_name: str,
+    parameters: Mapping[str, Any],
+    cache: Cache | None,
+    features_code: str,
+) -> Work:
     encoder = load_encoder(encoder_name, parameters, root)
     learned = read_learned(vocabulary)
     if encoder.learns and not learned:
         raise InputError(
             f"{encoder_name} needs what it learns from training images, but {vocabulary} is empty"
         )
-    work = Work(ImageSource(manifest, root), encoder, cache, features_code, learned, encoder_name)
-    key = encoder_key(encoder, encoder_name)
+    return Work(ImageSource(manifest, root), encoder, cache, features_code, learned, encoder_name)
+
+
+def _shards(
+    manifest: Manifest, rows: Sequence[int] | np.ndarray, output: Path
+) -> list[tuple[Path, list[View]]]:
+    """File and views of each shard that has an image."""
+    return [
+        (output / shard_name(number), gallery_views(manifest, np.asarray(rows)[members]))
+        for number, members in enumerate(assign_shards([manifest.image_id[row] for row in rows]))
+        if members
+    ]
+
+
+def _extract(
+    files: Sequence[tuple[Path, list[View]]], work: Work, vocabulary: Path, code: str, description: str
+) -> None:
+    """Write the files, those that the cache holds from there."""
+    encoder, encoder_name, cache = work.encoder, work.encoder_name, work.cache
     about = {
         "encoder": encoder_name,
-        "parameters": json.dumps(key, sort_keys=True),
+        "parameters": json.dumps(encoder_key(encoder, encoder_name), sort_keys=True),
         "learned": learned_digest(vocabulary),
         "dtype": DTYPE,
         "device": device(),
         "batch": "1" if encoder.in_workers else str(BATCH),
     }
-    rows = manifest.rows(gallery=True)
-    if not len(rows):
-        raise InputError("the manifest has no gallery images")
-    files = [
-        (output / shard_name(number), gallery_views(manifest, rows[members]))
-        for number, members in enumerate(assign_shards([manifest.image_id[row] for row in rows]))
-        if members
-    ]
-    files.append((output / QUERIES_FILE, query_views(manifest, truth, encoder_name)))
-    if not files[-1][1]:
-        raise InputError("the ground truth has no queries")
     keys = [
         entry_key(
             kind="descriptors",
-            views=[[view.name, manifest.sha256[view.row], view.box] for view in views],
+            views=[[view.name, work.source.manifest.sha256[view.row], view.box] for view in views],
             code=code,
-            features_code=features_code,
+            features_code=work.features_code,
             about=about,
         )
         for _, views in files
@@ -104,25 +183,22 @@ def extract_descriptors(
         else:
             with atomic(path) as temporary:
                 temporary.write_bytes(data)
-    stream = _rows([views for _, views, _ in absent], work)
+    stream = _rows([views for _, views, _ in absent], work, description)
     for path, views, entry in absent:
         array = _checked(list(itertools.islice(stream, len(views))), views, encoder_name)
         id_column = "query_id" if path.name == QUERIES_FILE else "image_id"
         write_shard(path, [view.name for view in views], array, about, id_column=id_column)
         if cache is not None:
             cache.put(entry, path.read_bytes())
-    _write_facts(output, encoder_name, root)
-    if cache is not None:
-        cache.prune()
 
 
-def _rows(shards: Sequence[Sequence[View]], work: Work) -> Iterator[np.ndarray]:
+def _rows(shards: Sequence[Sequence[View]], work: Work, description: str) -> Iterator[np.ndarray]:
     """The descriptors of all views in order."""
     views = [view for shard in shards for view in shard]
     if work.encoder.in_workers:
-        yield from described(views, work, "Describing images")
+        yield from described(views, work, description)
         return
-    stream = prepared(views, work, "Describing images")
+    stream = prepared(views, work, description)
     for shard in shards:
         for start in range(0, len(shard), BATCH):
             batch = shard[start : start + BATCH]

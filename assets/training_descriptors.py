@@ -1,0 +1,34 @@
+"""One vector per training image: what heads and read-outs learn on."""
+
+from assets.step import Job, step
+
+
+@step(
+    scope="run",
+    inputs={"training": "training", "vocabulary": "vocabulary"},
+    output="artifacts/{benchmark}/{system}/training-descriptors",
+    parameters=("system.encoder", "system.settings", "system.training_descriptors"),
+    picks=("encoder",),
+    kinds=("parquet",),
+)
+def training_descriptors(job: Job) -> None:
+    """Global descriptors of the training images, where a head or a read-out of the system learns on them.
+
+    Whole images, described as those of the gallery are; an empty artifact for every other system.
+    """
+    from cairn.cache import Cache
+    from cairn.images.manifest import read_manifest
+    from cairn.systems.descriptors import extract_training_descriptors
+
+    extract_training_descriptors(
+        read_manifest(job.inputs["training"] / "training.parquet"),
+        job.root,
+        job.inputs["vocabulary"],
+        job.parameters["encoder"],
+        job.parameters["settings"],
+        job.output,
+        wanted=job.parameters["training_descriptors"],
+        cache=Cache.of(job.root),
+        code=job.digest,
+        features_code=job.features,
+    )
