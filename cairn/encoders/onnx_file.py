@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.encoders.network import NetworkEncoder
 from cairn.encoders.user_network import FileParameters, check_output
-from cairn.encoders.weights import Weights, file_weights
+from cairn.encoders.weights import Weights, external_model, file_weights
 from cairn.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class Session:
         return check_output(torch.from_numpy(found), len(pixels), self.where)
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return [settings["model"]]
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:

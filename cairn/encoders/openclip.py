@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, model_validator
 
 from cairn.encoders.network import NetworkEncoder, NetworkParameters
-from cairn.encoders.weights import Weights, check_loaded, check_model, looks_like_path, read_tensors, single_file
+from cairn.encoders.weights import (
+    Weights,
+    check_loaded,
+    check_model,
+    external_model,
+    read_tensors,
+    single_file,
+)
 from cairn.errors import CairnError, ParameterError
 from cairn.images.preprocessing import CLIP_MEAN, CLIP_STD
 
@@ -61,9 +68,9 @@ class OpenClip:
         return self.model.encode_text(self.tokenizer(list(texts)).to(self.device))
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return [settings["model"]] if looks_like_path(settings["model"]) else []
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:
@@ -74,7 +81,10 @@ def create(parameters: Parameters) -> NetworkEncoder:
         if parameters.architecture not in library.list_models():
             raise ParameterError(f"architecture = {parameters.architecture!r}: open_clip has no such model")
         model = library.create_model(
-            parameters.architecture, pretrained=None, force_quick_gelu=parameters.quick_gelu, output_dict=False
+            parameters.architecture,
+            pretrained=None,
+            force_quick_gelu=parameters.quick_gelu,
+            output_dict=False,
         )
         missing, unexpected = model.load_state_dict(read_tensors(weights.path), strict=False)
         # Buffers that some versions of the library save and others make anew.
@@ -85,7 +95,9 @@ def create(parameters: Parameters) -> NetworkEncoder:
     def find() -> Weights:
         return single_file(parameters.model, parameters.revision, HUB_FILES, Path())
 
-    return NetworkEncoder("openclip", parameters, find, load, ("open-clip-torch", "safetensors"), has_text=True)
+    return NetworkEncoder(
+        "openclip", parameters, find, load, ("open-clip-torch", "safetensors"), has_text=True
+    )
 
 
 def _open_clip() -> Any:
@@ -95,5 +107,7 @@ def _open_clip() -> Any:
         raise ParameterError("encoder openclip: pip install 'cairn-retrieval[openclip]'") from None
     except Exception as error:  # torchvision that was built for another torch
         reason = " ".join(str(error).split())[:150]
-        raise CairnError(f"encoder openclip: open_clip cannot be imported beside this torch ({reason})") from error
+        raise CairnError(
+            f"encoder openclip: open_clip cannot be imported beside this torch ({reason})"
+        ) from error
     return open_clip

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cairn.encoders.network import NetworkEncoder
 from cairn.encoders.pooling import last_token
 from cairn.encoders.transformers_models import PACKAGES, HubParameters, load_model, load_tokenizer
-from cairn.encoders.weights import Weights, folder_weights, local_files
+from cairn.encoders.weights import Weights, external_model, folder_weights
 from cairn.errors import InputError
 from cairn.images.preprocessing import HALF
 
@@ -83,10 +83,14 @@ class Qwen:
         import torch
 
         vision = self.model.config.vision_config
-        patches, grid = patchify(pixels, vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
+        patches, grid = patchify(
+            pixels, vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size
+        )
         count = grid[0] * grid[1] // vision.spatial_merge_size**2
         text = prompt(instruction, IMAGE.format(image=IMAGE_TOKEN * count))
-        one = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"].to(pixels.device)
+        one = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"].to(
+            pixels.device
+        )
         ids = one.expand(len(pixels), -1).contiguous()
         image = ids == self.model.config.image_token_id
         if int(image[0].sum()) != count:
@@ -110,7 +114,9 @@ class Qwen:
             padding_side="right",
             return_tensors="pt",
         ).to(self.device)
-        found = self.model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False)
+        found = self.model(
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False
+        )
         return last_token(found.last_hidden_state, inputs["attention_mask"])
 
     def _cut(self, text: str) -> str:
@@ -155,9 +161,9 @@ def patchify(pixels: "Tensor", patch: int, merge: int, temporal: int) -> "tuple[
     return cut.reshape(count * grid[0] * grid[1], channels * temporal * patch * patch), grid
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return local_files(settings["model"], root)
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from cairn.encoders.network import NetworkEncoder
 from cairn.encoders.pooling import Pooling
 from cairn.encoders.transformers_models import HubParameters, TwoTowers, encoder
-from cairn.encoders.weights import local_files
+from cairn.encoders.weights import external_model
 from cairn.images.preprocessing import HALF
 
 LEARNING_KEYS = ()
@@ -31,9 +31,9 @@ class Parameters(HubParameters):
         return self
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return local_files(settings["model"], root)
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:
@@ -42,4 +42,6 @@ def create(parameters: Parameters) -> NetworkEncoder:
     def network(model: Any, folder: Path, device: Any, _: HubParameters) -> TwoTowers:
         return TwoTowers(model, folder, device, parameters.pooling, prefix=0)
 
-    return encoder("siglip", parameters, {"siglip": "SiglipModel"}, network, has_text=parameters.pooling.kind == "head")
+    return encoder(
+        "siglip", parameters, {"siglip": "SiglipModel"}, network, has_text=parameters.pooling.kind == "head"
+    )

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from cairn.encoders.network import NetworkEncoder
 from cairn.encoders.pooling import Pooling, pool
 from cairn.encoders.transformers_models import HubParameters, TwoTowers, encoder
-from cairn.encoders.weights import local_files
+from cairn.encoders.weights import external_model
 from cairn.errors import InputError
 from cairn.images.preprocessing import HALF
 
@@ -72,15 +72,17 @@ def patchify(pixels: "Tensor", patch: int) -> "tuple[Tensor, tuple[int, int]]":
     """[n, patches, patch × patch × 3] (row, column, channel inside a patch) and the grid's height and width."""
     count, channels, height, width = pixels.shape
     if height % patch or width % patch:
-        raise InputError(f"siglip2: {height} × {width} pixels are no multiple of its patch of {patch}; set multiple")
+        raise InputError(
+            f"siglip2: {height} × {width} pixels are no multiple of its patch of {patch}; set multiple"
+        )
     grid = (height // patch, width // patch)
     cut = pixels.reshape(count, channels, grid[0], patch, grid[1], patch).permute(0, 2, 4, 3, 5, 1)
     return cut.reshape(count, grid[0] * grid[1], patch * patch * channels), grid
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return local_files(settings["model"], root)
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:

@@ -11,7 +11,14 @@ from pydantic import Field, model_validator
 
 from cairn.encoders.network import NetworkEncoder, NetworkParameters
 from cairn.encoders.pooling import Pooling, pool
-from cairn.encoders.weights import Weights, check_loaded, check_model, read_tensors, single_file
+from cairn.encoders.weights import (
+    Weights,
+    check_loaded,
+    check_model,
+    external_model,
+    read_tensors,
+    single_file,
+)
 from cairn.errors import CairnError, InputError, ParameterError
 
 if TYPE_CHECKING:
@@ -65,21 +72,23 @@ class TimmNetwork:
             return self.model(pixels)
         features = self.model.forward_features(pixels)
         if features.ndim == 4:  # a feature map: most are [n, c, h, w], Swin's are [n, h, w, c]
-            last = features.shape[-1] == self.model.num_features and features.shape[1] != self.model.num_features
+            last = (
+                features.shape[-1] == self.model.num_features and features.shape[1] != self.model.num_features
+            )
             features = features.flatten(1, 2) if last else features.flatten(2).transpose(1, 2)
             prefix = 0
         else:
             prefix = getattr(self.model, "num_prefix_tokens", 0)
         if self.pooling.kind == "cls" and not prefix:
-            raise InputError("encoder timm: pooling.kind = 'cls', but the model has no class token; use mean or gem")
+            raise InputError(
+                "encoder timm: pooling.kind = 'cls', but the model has no class token; use mean or gem"
+            )
         return pool(features, prefix, self.pooling)
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    from cairn.encoders.weights import looks_like_path
-
-    return [settings["model"]] if looks_like_path(settings["model"]) else []
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:
@@ -91,7 +100,9 @@ def create(parameters: Parameters) -> NetworkEncoder:
         options: dict[str, Any] = {"num_classes": 0}
         try:
             try:
-                model = timm.create_model(parameters.architecture, pretrained=False, dynamic_img_size=True, **options)
+                model = timm.create_model(
+                    parameters.architecture, pretrained=False, dynamic_img_size=True, **options
+                )
             except TypeError:
                 model = timm.create_model(parameters.architecture, pretrained=False, **options)
         except RuntimeError as error:

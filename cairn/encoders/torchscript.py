@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.encoders.network import NetworkEncoder
 from cairn.encoders.user_network import FileParameters, check_output
-from cairn.encoders.weights import Weights, file_weights
+from cairn.encoders.weights import Weights, external_model, file_weights
 from cairn.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Script:
         return check_output(self.model(pixels), len(pixels), self.where)
 
 
-def files(settings: dict, root: Path) -> list[str]:
-    """Files of the user's that decide what this encoder does."""
-    return [settings["model"]]
+def external(settings: dict, benchmark: str) -> dict[str, str]:
+    """The user's own paths that decide the descriptors: name → path."""
+    return external_model(settings["model"])
 
 
 def create(parameters: Parameters) -> NetworkEncoder:
@@ -49,7 +49,9 @@ def create(parameters: Parameters) -> NetworkEncoder:
             model = torch.jit.load(weights.path, map_location=device)
         except Exception as error:  # damaged bytes make it raise nearly anything
             reason = " ".join(str(error).split())[:200]
-            raise InputError(f"{weights.path}: not a TorchScript file ({type(error).__name__}: {reason})") from None
+            raise InputError(
+                f"{weights.path}: not a TorchScript file ({type(error).__name__}: {reason})"
+            ) from None
         return Script(model.eval(), device, str(weights.path))
 
     return NetworkEncoder("torchscript", parameters, lambda: file_weights(parameters.model, Path()), load, ())

@@ -60,7 +60,11 @@ def encoder(
 
 
 def load_model(
-    name: str, folder: Path, classes: Mapping[str, str], device: "torch.device", dtype: "torch.dtype | None" = None
+    name: str,
+    folder: Path,
+    classes: Mapping[str, str],
+    device: "torch.device",
+    dtype: "torch.dtype | None" = None,
 ) -> Any:
     """The model in a folder, float32 unless told otherwise, in evaluation mode, on `device`.
 
@@ -74,9 +78,13 @@ def load_model(
     try:
         kind = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{folder}/config.json: no model_type; a folder of transformers is expected") from None
+        raise InputError(
+            f"{folder}/config.json: no model_type; a folder of transformers is expected"
+        ) from None
     if kind not in classes:
-        raise InputError(f"{folder}: a model of type {kind}; the encoder {name} takes {', '.join(sorted(classes))}")
+        raise InputError(
+            f"{folder}: a model of type {kind}; the encoder {name} takes {', '.join(sorted(classes))}"
+        )
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -91,12 +99,16 @@ def load_model(
         )
     except Exception as error:  # damaged files make it raise nearly anything
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{folder}: cannot be loaded as {classes[kind]} ({type(error).__name__}: {reason})") from None
+        raise InputError(
+            f"{folder}: cannot be loaded as {classes[kind]} ({type(error).__name__}: {reason})"
+        ) from None
     finally:
         transformers.logging.set_verbosity(level)
     check_loaded(str(folder), sorted(about["missing_keys"]))
     if about.get("mismatched_keys"):
-        raise InputError(f"{folder}: {sorted(about['mismatched_keys'])[0]} has another shape than config.json says")
+        raise InputError(
+            f"{folder}: {sorted(about['mismatched_keys'])[0]} has another shape than config.json says"
+        )
     return model.eval().to(device)
 
 
@@ -105,7 +117,9 @@ def load_tokenizer(folder: Path) -> Any:
     import transformers
 
     try:
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{folder}: no usable tokenizer ({type(error).__name__}: {reason})") from None
@@ -150,7 +164,9 @@ class TwoTowers:
         config = self.model.config.vision_config
         other = tuple(pixels.shape[2:]) != (config.image_size, config.image_size)
         if self.pooling.kind == "head":
-            return self.model.get_image_features(pixel_values=pixels, interpolate_pos_encoding=other).pooler_output
+            return self.model.get_image_features(
+                pixel_values=pixels, interpolate_pos_encoding=other
+            ).pooler_output
         found = self.model.vision_model(pixel_values=pixels, interpolate_pos_encoding=other)
         return pool(found.last_hidden_state, self.prefix, self.pooling)
 
@@ -165,7 +181,9 @@ class TwoTowers:
             self.tokenizer = load_tokenizer(self.folder)
         length = self.model.config.text_config.max_position_embeddings
         padding = "longest" if self.prefix else "max_length"
-        found = self.tokenizer(list(texts), padding=padding, truncation=True, max_length=length, return_tensors="pt")
+        found = self.tokenizer(
+            list(texts), padding=padding, truncation=True, max_length=length, return_tensors="pt"
+        )
         kept = ("input_ids", "attention_mask") if self.prefix else ("input_ids",)
         for name in list(found):
             if name not in kept:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".onnx", ".ts")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 FOLDER_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 """What a folder of transformers is read from: weights, configuration, tokenizer."""
@@ -54,27 +55,18 @@ def check_model(model: str, revision: str | None) -> None:
 
 
 def looks_like_path(model: str) -> bool:
-    """`./x`, `../x`, `/x` and `x/y/z` are paths; `owner/name` is a hub id."""
-    return model.startswith((".", "/", "~")) or model.count("/") > 1
+    """`./x`, `/x`, `x/y/z` and names with a suffix of weights are paths; `owner/name` is a hub id."""
+    return model.startswith((".", "/")) or model.count("/") != 1 or Path(model).suffix in SUFFIXES
 
 
-def local_files(model: str, root: Path) -> list[str]:
-    """The files of a checkpoint given as a path, relative to `root` where they lie below it; [] for a hub id."""
-    if not looks_like_path(model):
-        return []
-    path = place(model, root)
-    found = [path] if path.is_file() else [file for file, _ in _folder(path)]
-    base = Path(root).resolve()
-    inside = [file.resolve().is_relative_to(base) for file in found]
-    return [
-        file.resolve().relative_to(base).as_posix() if below else file.as_posix()
-        for file, below in zip(found, inside, strict=True)
-    ]
+def external_model(model: str | None) -> dict[str, str]:
+    """`{"model": path}` where a checkpoint is given as a path, {} for a hub id: what DVC is to watch."""
+    return {"model": model} if model is not None and looks_like_path(model) else {}
 
 
 def place(model: str, root: Path) -> Path:
     """Where a path given in params.yaml lies: relative ones start at the project."""
-    return Path(root) / Path(model).expanduser()
+    return Path(root) / model
 
 
 def folder_weights(model: str, revision: str | None, root: Path) -> Weights:
@@ -142,7 +134,9 @@ def check_loaded(where: str, missing: "Sequence[str]", unexpected: "Sequence[str
         raise InputError(f"{where}: lacks the parameter {sorted(missing)[0]}{more}; is it another model's?")
     if unexpected:
         more = f" and {len(unexpected) - 1} more" if len(unexpected) > 1 else ""
-        raise InputError(f"{where}: has the parameter {sorted(unexpected)[0]}{more}, which the network has not")
+        raise InputError(
+            f"{where}: has the parameter {sorted(unexpected)[0]}{more}, which the network has not"
+        )
 
 
 def _folder(path: Path) -> list[tuple[Path, str]]:

@@ -63,7 +63,9 @@ class Preprocessing(BaseModel):
         return self
 
 
-def target_size(height: int, width: int, rules: Preprocessing, scale: float = 1.0, whole: Size | None = None) -> Size:
+def target_size(
+    height: int, width: int, rules: Preprocessing, scale: float = 1.0, whole: Size | None = None
+) -> Size:
     """Height and width that an image of `height` × `width` is resized to, before any crop.
 
     `scale` multiplies the base size. `whole` is the size of the image that a part was cut from, which counts
@@ -89,7 +91,9 @@ def target_size(height: int, width: int, rules: Preprocessing, scale: float = 1.
     return _sides(height, width, max(1, int(side)), rules)
 
 
-def output_size(height: int, width: int, rules: Preprocessing, scale: float = 1.0, whole: Size | None = None) -> Size:
+def output_size(
+    height: int, width: int, rules: Preprocessing, scale: float = 1.0, whole: Size | None = None
+) -> Size:
     """Height and width of what `prepare` returns for an image of that size: that of the crop where there is one."""
     if rules.crop is not None:
         return rules.crop, rules.crop
@@ -148,7 +152,7 @@ def _quantised(height: float, width: float, multiple: int) -> Size:
 
 
 def _pixel_budget(height: int, width: int, multiple: int, least: int, most: int) -> Size:
-    """Qwen2-VL's `smart_resize` (transformers, models/qwen2_vl)."""
+    """`smart_resize` of qwen_vl_utils (that of transformers rounds a side below half a multiple to nothing first)."""
     high = max(multiple, round(height / multiple) * multiple)
     wide = max(multiple, round(width / multiple) * multiple)
     if high * wide > most:

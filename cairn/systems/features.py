@@ -20,6 +20,8 @@ class View:
     box: Box | None
     name: str
     text: str | None = None
+    query: bool = False
+    """Which side it is on: some encoders treat queries otherwise."""
 
 
 def pixels(source: ImageSource, view: View, colour: bool, reduced: int = 1) -> np.ndarray:

@@ -8,9 +8,10 @@ import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.encoders import load_encoder
-from cairn.images.manifest import ImageSource, Manifest
+from cairn.images.manifest import Manifest
 from cairn.store.descriptors import open_queries, open_shards
-from cairn.systems.extraction import Work, described, described_batch, gallery_views, prepared, query_views
+from cairn.systems.batching import described_shards
+from cairn.systems.extraction import described, gallery_views, query_views, work_of
 from cairn.systems.vocabulary import read_learned
 
 
@@ -33,18 +34,21 @@ def sample_descriptors(
     batches of the extraction where an encoder runs on batches: that is what a tolerance is for.
     """
     encoder = load_encoder(encoder_name, parameters, root)
-    work = Work(ImageSource(manifest, root), encoder, None, "", read_learned(vocabulary), encoder_name)
+    work = work_of(manifest, root, encoder, encoder_name, learned=read_learned(vocabulary))
+    has_text = bool(getattr(encoder, "has_text", False))
     gallery = [(view, False) for view in gallery_views(manifest, manifest.rows(gallery=True))]
-    everything = gallery + [(view, True) for view in query_views(manifest, truth, encoder_name)]
+    everything = gallery + [
+        (view, True) for view in query_views(manifest, truth, encoder_name, texts=has_text)
+    ]
     generator = np.random.default_rng(seed)
     chosen = sorted(generator.choice(len(everything), min(items, len(everything)), replace=False).tolist())
     views = [everything[number][0] for number in chosen]
     if encoder.in_workers:
         fresh = np.stack(list(described(views, work, "Describing a sample")))
     else:
-        stream = prepared(views, work, "Describing a sample")
+        # Each alone: in what batch a view was is not recorded.
         fresh = np.concatenate(
-            [described_batch([one], [view], work) for one, view in zip(stream, views, strict=True)]
+            [one.array for one in described_shards([[view] for view in views], work, "Describing a sample")]
         )
     stores = {False: open_shards(stored), True: open_queries(stored)}
     different, largest = [], 0.0
