@@ -48,22 +48,6 @@ def test_quantised_sides_are_the_nearest_multiples(height: int, width: int, mult
             assert abs(side - exact) <= multiple / 2 + 1e-6 or side == multiple
 
 
-def test_the_budgets_are_those_of_the_libraries():
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
-    from transformers.models.siglip2.image_processing_pil_siglip2 import get_image_size_for_max_num_patches
-
-    pixels = Preprocessing(resize="pixels", size=1_843_200, least=4096, multiple=32)
-    patches = Preprocessing(resize="patches", size=256, multiple=16)
-    for height, width in ((1, 1), (40, 30), (1024, 768), (768, 1024), (3000, 2000), (5000, 100), (33, 33), (16, 900)):
-        if max(height, width) / min(height, width) <= 200:
-            given_height = max(height, 17)  # that of transformers rounds smaller sides to no pixel at all
-            given_width = max(width, 17)
-            assert target_size(given_height, given_width, pixels) == smart_resize(
-                given_height, given_width, 32, 4096, 1_843_200
-            )
-        assert target_size(height, width, patches) == get_image_size_for_max_num_patches(height, width, 16, 256)
-
-
 @pytest.mark.parametrize("filter_name", ["bicubic", "bilinear", "lanczos", "nearest"])
 def test_pixels_are_pillows(filter_name: str):
     image = picture(60, 90)
