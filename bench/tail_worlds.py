@@ -30,7 +30,8 @@ TUNING = (
     "mixture",
     "lumps-tuning",
 )
-# Never looked at while tuning.
+# Never looked at while tuning; of "lumps" and "wide-lumps" other seeds were, when the mean over several numbers
+# of exceedances was added, and "scattered-lumps" and "student-lumps" were added then.
 HELD_OUT = (
     "burr",
     "student",
@@ -41,6 +42,8 @@ HELD_OUT = (
     "scale-mixture",
     "lumps",
     "wide-lumps",
+    "scattered-lumps",
+    "student-lumps",
 )
 
 
@@ -90,7 +93,14 @@ def quantiles(shape: str, n: int, rng: np.random.Generator) -> np.ndarray:
         "two-shapes": lambda: pareto(np.where(rng.random(n) < 0.5, -0.25, 0.08)[:, None]),
         "scale-mixture": lambda: _two_normals(lp, 10 ** uniform(-3, -1), uniform(0, 0.5), uniform(1.2, 1.8)),
     }
-    base = {"lumps-tuning": "bounded", "lumps": "gamma-mixed", "wide-lumps": "beta"}.get(shape, shape)
+    bases = {
+        "lumps-tuning": "bounded",
+        "lumps": "gamma-mixed",
+        "wide-lumps": "beta",
+        "scattered-lumps": "gumbel",
+        "student-lumps": "student",
+    }
+    base = bases.get(shape, shape)
     return place + scale * makers[base]()
 
 
@@ -281,6 +291,8 @@ def _lumps(shape: str, table: np.ndarray, rng: np.random.Generator) -> np.ndarra
         "lumps-tuning": (0.25, 3, 300, (-19.0, -15.0), 0.3),
         "lumps": (0.15, 5, 400, (-18.5, -14.0), 0.15),
         "wide-lumps": (0.2, 20, 2000, (-18.0, -13.0), 1.5),
+        "scattered-lumps": (0.25, 10, 1000, (-17.5, -12.5), 2.0),
+        "student-lumps": (0.2, 10, 1000, (-18.0, -13.0), 0.5),
     }
     n = len(table)
     if shape not in settings:

@@ -35,12 +35,15 @@ class Parameters:
     `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
     them that decide what is learned from training images, and which local features there are), `search`,
     `rerank`, `heads` (None without), `training_descriptors` (whether something of the system learns on
-    descriptors of training images); `runs[name]` has `benchmark` and `system`.
+    descriptors of training images); `runs[name]` has `benchmark` and `system`. `implied` are the benchmarks known
+    by name (`roxford5k`, see `cairn.benchmarks.known`) whose entry is missing, or leaves out what the name stands
+    for.
     """
 
     benchmarks: Mapping[str, Mapping[str, Any]]
     systems: Mapping[str, Mapping[str, Any]]
     runs: Mapping[str, Mapping[str, str]]
+    implied: frozenset[str] = frozenset()
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -112,11 +115,12 @@ def load_parameters(path: Path) -> Parameters:
                 raise ParameterError(
                     f"{path.name}: {section}.{name}: the name is taken by Cairn's own folders ({taken}); choose another"
                 )
-            if not isinstance(entry, dict):
+            if not isinstance(entry, dict) and not (entry is None and section == "benchmarks"):
                 raise ParameterError(f"{path.name}: {section}.{name} must be a mapping, not {shown(entry)}")
         sections[section] = entries
     file = path.name
-    benchmarks = {name: _benchmark(name, entry, file) for name, entry in sections["benchmarks"].items()}
+    entries, implied = _with_known(sections["benchmarks"], sections["runs"])
+    benchmarks = {name: _benchmark(name, entry, file) for name, entry in entries.items()}
     for name, entry in benchmarks.items():
         _one_of(entry["training"], benchmarks, f"{file}: benchmarks.{name}.training", "benchmark")
     systems = {name: _system(name, entry, file) for name, entry in sections["systems"].items()}
@@ -129,7 +133,36 @@ def load_parameters(path: Path) -> Parameters:
                 f"{file}: runs.{name} repeats runs.{seen[pair]} (both are {pair[0]} with {pair[1]}); remove one"
             )
         seen[pair] = name
-    return Parameters(benchmarks, systems, runs)
+    return Parameters(benchmarks, systems, runs, implied)
+
+
+def _with_known(
+    entries: Mapping[str, Any], runs: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
+    """The benchmarks' entries where those known by name are filled in, and the names of these.
+
+    Filled in are entries without `adapter` (`roxford5k: {}`), what an entry leaves out, and known benchmarks that
+    runs name and `benchmarks` does not list. Systems learn on toytown's images where it is listed, as they do for a
+    folder, else on the benchmark's own.
+    """
+    from cairn.benchmarks.known import entry_of
+
+    asked = (run.get("benchmark") for run in runs.values())
+    named = [name for name in asked if isinstance(name, str) and name not in entries]
+    filled: dict[str, dict[str, Any]] = {}
+    implied = set()
+    for name, entry in {**entries, **dict.fromkeys(named)}.items():
+        entry = entry or {}
+        known = entry_of(name)
+        if known is not None and ("adapter" not in entry or "training" not in entry):
+            own_images = "toytown" not in entries or entry.get("training_images") is True
+            fallback = {"training": name if own_images else "toytown"}
+            if entry.get("adapter", known["adapter"]) == known["adapter"]:
+                entry = {**fallback, **known, **entry}
+                implied.add(name)
+        if entry or name in entries:
+            filled[name] = entry
+    return filled, frozenset(implied)
 
 
 def identifier(name: str, where: str) -> str:

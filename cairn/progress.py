@@ -48,6 +48,22 @@ def track(
             progress.update(task, advance=1, rate=rate)
 
 
+def track_bytes(items: Iterable[T], description: str, total: int, position: Callable[[], int]) -> Iterator[T]:
+    """Yield `items` while a rich bar shows how far `position()` has come in a file of `total` bytes."""
+    if not visible():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
+        task = progress.add_task(description, total=total)
+        for item in items:
+            yield item
+            progress.update(task, completed=position())
+
+
 def say(message: str) -> None:
     """One line of what is being done, on standard error."""
     print(message, file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ def pipeline_text(parameters: Parameters) -> str:
         if step.name == "sources":
             stages.update(_source_stages(step, parameters))
         else:
-            stages[step.name] = _stage(step)
+            stages[step.name] = _stage(step, parameters)
     document = {"stages": stages, "metrics": [f"{RESULTS}/metrics.json"]}
     return HEADER + yaml.safe_dump(document, sort_keys=False, width=10_000, default_flow_style=False)
 
@@ -82,9 +82,12 @@ def _source_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
     return stages
 
 
-def _stage(step: Step) -> dict[str, Any]:
+def _stage(step: Step, parameters: Parameters) -> dict[str, Any]:
     if step.scope == "benchmark":
-        return {"foreach": "${benchmarks}", "do": _body(step, "${key}", "", [])}
+        # What a known name stands for is not in params.yaml, so DVC cannot read it there.
+        named = {name: {"training": entry["training"]} for name, entry in parameters.benchmarks.items()}
+        benchmarks = named if parameters.implied else "${benchmarks}"
+        return {"foreach": benchmarks, "do": _body(step, "${key}", "", [])}
     if step.scope == "run":
         return {"foreach": "${runs}", "do": _body(step, "${item.benchmark}", "${item.system}", [])}
     return _body(step, "", "", [])

@@ -33,9 +33,38 @@ def test_defaults_are_filled_in(tmp_path: Path):
     assert parameters.runs == {"toytown-vlad": {"benchmark": "toytown", "system": "vlad"}}
 
 
+def test_a_known_benchmark_needs_its_name_alone(tmp_path: Path):
+    plain = load(tmp_path, GOOD)
+    assert plain.implied == frozenset()
+    text = GOOD.replace("systems:", "  roxford5k: {}\n  gldv2:\n  disc21: {training_images: true}\nsystems:")
+    text += "  town-too: {benchmark: instre-mini-ilias, system: vlad}\n"
+    parameters = load(tmp_path, text)
+    assert parameters.implied == {"roxford5k", "gldv2", "disc21", "instre-mini-ilias"}
+    found = parameters.benchmarks
+    assert found["roxford5k"]["adapter"] == "revisitop"
+    assert found["roxford5k"]["settings"]["dataset"] == "roxford5k"
+    # As for a folder: what is learned is learned on toytown where that is listed, else on the benchmark's own images.
+    assert found["gldv2"]["training"] == "toytown" and found["disc21"]["training"] == "disc21"
+    assert found["instre-mini-ilias"]["metric"] == "ilias"
+    alone = load(tmp_path, "benchmarks: {rparis6k: {directory: /data}}\nsystems: {}\nruns: {}\n").benchmarks
+    assert (
+        alone["rparis6k"]["training"] == "rparis6k" and alone["rparis6k"]["settings"]["directory"] == "/data"
+    )
+
+
+def test_what_an_entry_says_is_not_overridden(tmp_path: Path):
+    known = "  roxford5k: {adapter: toytown, training: toytown}\n  forb: {adapter: forb, training: forb}\nsystems:"
+    parameters = load(tmp_path, GOOD.replace("systems:", known))
+    assert parameters.implied == frozenset()
+    assert parameters.benchmarks["roxford5k"]["adapter"] == "toytown"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
+        ("adapter: toytown, training: toytown", "", ["benchmarks.toytown.adapter is missing"]),
+        ("{adapter: toytown, training: toytown}", "", ["benchmarks.toytown.adapter is missing"]),
+        ("systems:", "  roxford5k: {datset: x}\nsystems:", ["benchmarks.roxford5k.datset", "dataset"]),
         ("runs:", "rnus:", ["rnus", "did you mean 'runs'", "benchmarks, systems, runs"]),
         ("toytown-vlad:", "toytown.vlad:", ["'toytown.vlad'", "'toytown-vlad' would do"]),
         ("toytown-vlad:", "Toytown+1M:", ["'Toytown+1M'", "lower-case"]),

@@ -1,6 +1,6 @@
 """Adapters: one module per benchmark, picked by name, that turns its own files into the common structure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -51,6 +51,10 @@ def adapter_entry(name: str) -> dict[str, Any]:
     return look_up(REGISTRY, name, "adapter")
 
 
-def write_about(path: Path, benchmark: str, adapter: Any) -> None:
-    """Write `benchmark.json`: name, title, protocol, whether synthetic, notes; what stands beside every number."""
-    write_json(path, {"name": benchmark, **adapter.ABOUT})
+def write_about(path: Path, benchmark: str, adapter: Any, notes: Sequence[str] = ()) -> None:
+    """Write `benchmark.json`: name, title, protocol, whether synthetic, notes; what stands beside every number.
+
+    `notes` are those of these images, beside the adapter's own.
+    """
+    about = dict(adapter.ABOUT)
+    write_json(path, {"name": benchmark, **about, "notes": [*about["notes"], *notes]})

@@ -6,16 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cairn.benchmarks.published import (
-    PublishedParameters,
-    all_images,
-    archives,
-    fetch_published,
-    find_images,
-    tail,
-    truth_path,
-    write_published,
-)
+from cairn.benchmarks import published
 from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
 from cairn.errors import InputError
 
@@ -32,7 +23,7 @@ ABOUT: Mapping[str, Any] = {
 TRUTH = {"dev": "public_ground_truth.csv", "test": "private_ground_truth.csv"}
 
 
-class Parameters(PublishedParameters):
+class Parameters(published.PublishedParameters):
     """Keys of the benchmark in `params.yaml`."""
 
     split: Literal["dev", "test"] = Field(
@@ -50,18 +41,20 @@ def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
     """Take the images, which need a licence accepted by hand, and the ground truth."""
-    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+    published.write_parts(SOURCES, parts(settings), settings, root, output)
 
 
 def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     """Entries of all references (gallery), of the split's queries, and of the training images if asked for."""
     truth = ground_truth(settings, root, sources)
     queries = {query.query_id: query.query_id for query in truth.queries}
-    training = archives(root, sources, "train") if settings["training_images"] else []
+    training = published.archives(root, sources, "train") if settings["training_images"] else []
     return [
-        *all_images(root, archives(root, sources, "gallery"), _name, gallery=True),
-        *find_images(root, archives(root, sources, "query"), queries, _stem, "query", query=True),
-        *all_images(root, training, _name, train=True),
+        *published.all_images(root, published.archives(root, sources, "gallery"), _name, gallery=True),
+        *published.find_images(
+            root, published.archives(root, sources, "query"), queries, _stem, "query", query=True
+        ),
+        *published.all_images(root, training, _name, train=True),
     ]
 
 
@@ -69,7 +62,7 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
     """Queries in the file's order, each with its references, none for a distractor query."""
     from cairn.scoring.disc21 import read_truth
 
-    path = truth_path(root, sources, TRUTH[settings["split"]])
+    path = published.truth_path(root, sources, TRUTH[settings["split"]])
     names, pairs, all_listed = read_truth(path)
     if not all_listed:
         raise InputError(
@@ -82,8 +75,8 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
 
 
 def _stem(member: str) -> str:
-    return tail(member, 1)
+    return published.tail(member, 1)
 
 
 def _name(_: str, member: str) -> str:
-    return tail(member, 1)
+    return published.tail(member, 1)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cairn.benchmarks.structure import ALL_GRADES, POSITIVE, Box, GroundTruth, Query, check_box
+from cairn.benchmarks.structure import ALL_GRADES, NEGATIVE, POSITIVE, Box, GroundTruth, Query, check_box
 from cairn.errors import CairnError, InputError
 from cairn.images.archives import SUFFIXES, ArchiveReader
 from cairn.images.manifest import Entry, list_entries
@@ -63,7 +63,7 @@ def folder_notes(entries: Sequence[Entry], truth: GroundTruth) -> list[str]:
             "themselves: each will find itself and count it as wrong; a line `query,query,junk` takes it out"
         )
     only_junk = sum(
-        bool(judged) and set(judged.values()) == {"junk"}
+        "junk" in judged.values() and set(judged.values()) <= {"junk", NEGATIVE}
         for judged in (truth.relevance.get(query.query_id, {}) for query in truth.queries)
     )
     texts = sum(query.text is not None for query in truth.queries)
@@ -71,12 +71,12 @@ def folder_notes(entries: Sequence[Entry], truth: GroundTruth) -> list[str]:
         notes.append(
             f"{texts} of {len(truth.queries)} queries are texts: they need a system whose encoder has a text tower"
         )
-    if not any(grade != "junk" for judged in truth.relevance.values() for grade in judged.values()):
+    graded = {grade for judged in truth.relevance.values() for grade in judged.values()}
+    if graded <= {"junk", NEGATIVE}:
         notes.append("every query is one without match: there is nothing to score")
     elif only_junk:
         notes.append(f"{only_junk} queries have junk only and nothing to find")
-    grades = {grade for judged in truth.relevance.values() for grade in judged.values()}
-    if POSITIVE in grades and grades & {"easy", "hard"}:
+    if POSITIVE in graded and graded & {"easy", "hard"}:
         notes.append("relevance mixes positive with easy and hard")
     return notes
 

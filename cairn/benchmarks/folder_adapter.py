@@ -28,6 +28,7 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     images: str = Field(min_length=1, description="folder (or tar or zip) with the images")
+    damaged: int = Field(0, ge=0, description="how many damaged images that no query needs may be left out")
     truth: str = Field(min_length=1, description="CSV: query,image,relevance[,x1,y1,x2,y2][,split][,text]")
 
 

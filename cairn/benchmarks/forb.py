@@ -6,16 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cairn.benchmarks.published import (
-    PublishedParameters,
-    archives,
-    fetch_published,
-    find_images,
-    keyed,
-    tail,
-    truth_path,
-    write_published,
-)
+from cairn.benchmarks import published
 from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
 from cairn.errors import InputError
 
@@ -44,7 +35,7 @@ OBJECTS = (
 """Object types in the order of the whole gallery (official `ID_OFFSET`)."""
 
 
-class Parameters(PublishedParameters):
+class Parameters(published.PublishedParameters):
     """Keys of the benchmark in `params.yaml`."""
 
     subset: bool = Field(False, description="the published FORB_subset")
@@ -60,17 +51,21 @@ def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
     """Download the metadata; the images come as one archive from the authors' Google Drive, by hand."""
-    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+    published.write_parts(SOURCES, parts(settings), settings, root, output)
 
 
 def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     """Entries of the listed gallery images and of the query images, by `object/kind/name.jpg`."""
-    places = archives(root, sources, "gallery")
+    places = published.archives(root, sources, "gallery")
     gallery = _gallery(settings, root, sources, settings["gallery"])
     queries = [query.image_id for query in ground_truth(settings, root, sources).queries if query.image_id]
     return [
-        *find_images(root, places, keyed(gallery, 3, "gallery list"), _key, "gallery", gallery=True),
-        *find_images(root, places, keyed(queries, 3, "ground truth"), _key, "query", query=True),
+        *published.find_images(
+            root, places, published.keyed(gallery, 3, "gallery list"), _key, "gallery", gallery=True
+        ),
+        *published.find_images(
+            root, places, published.keyed(queries, 3, "ground truth"), _key, "query", query=True
+        ),
     ]
 
 
@@ -92,7 +87,7 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
         of_object.setdefault(image.split("/")[0], []).append(image)
     queries, relevance, attributes = [], {}, {}
     for name in OBJECTS:
-        path = truth_path(root, sources, f"{_prefix(settings)}{name}_gt.ndjson")
+        path = published.truth_path(root, sources, f"{_prefix(settings)}{name}_gt.ndjson")
         for line, record in read_records(path):
             where = f"{path}:{line}"
             query_id = f"{name}/{_whole(record.get('query_id'), where, 'query_id')}"
@@ -122,7 +117,7 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
 def _gallery(settings: Mapping[str, Any], root: Path, sources: Path, which: str) -> list[str]:
     from cairn.scoring.files import read_lines
 
-    path = truth_path(root, sources, f"{_prefix(settings)}{which}_database_images.txt")
+    path = published.truth_path(root, sources, f"{_prefix(settings)}{which}_database_images.txt")
     listed: dict[str, int] = {}
     for line, name in read_lines(path):
         if name in listed:
@@ -149,4 +144,4 @@ def _whole(value: Any, where: str, key: str) -> int:
 
 
 def _key(member: str) -> str:
-    return tail(member, 3)
+    return published.tail(member, 3)

@@ -4,15 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cairn.benchmarks.published import (
-    PublishedParameters,
-    archives,
-    fetch_published,
-    find_images,
-    tail,
-    truth_path,
-    write_published,
-)
+from cairn.benchmarks import published
 from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
 from cairn.errors import InputError
 
@@ -27,7 +19,7 @@ ABOUT: Mapping[str, Any] = {
 }
 
 
-class Parameters(PublishedParameters):
+class Parameters(published.PublishedParameters):
     """Keys of the benchmark in `params.yaml`: only where its files are."""
 
 
@@ -38,16 +30,20 @@ def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
     """Download the lists, the solution, and the 100 + 20 tars of index and test images with their MD5s."""
-    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+    published.write_parts(SOURCES, parts(settings), settings, root, output)
 
 
 def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     """Entries of the images in `index.csv` (gallery) and of the test images that are queries, by id."""
-    gallery = {image: image for image in _ids(truth_path(root, sources, "index.csv"))}
+    gallery = {image: image for image in _ids(published.truth_path(root, sources, "index.csv"))}
     queries = {query.query_id: query.query_id for query in ground_truth(settings, root, sources).queries}
     return [
-        *find_images(root, archives(root, sources, "gallery"), gallery, _stem, "index", gallery=True),
-        *find_images(root, archives(root, sources, "query"), queries, _stem, "test", query=True),
+        *published.find_images(
+            root, published.archives(root, sources, "gallery"), gallery, _stem, "index", gallery=True
+        ),
+        *published.find_images(
+            root, published.archives(root, sources, "query"), queries, _stem, "test", query=True
+        ),
     ]
 
 
@@ -55,9 +51,9 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
     """The test images that are not ignored, their positives, and their split (public or private)."""
     from cairn.scoring.gldv2 import read_solution
 
-    path = truth_path(root, sources, "retrieval_solution_v2.1.csv")
+    path = published.truth_path(root, sources, "retrieval_solution_v2.1.csv")
     usage, positives = read_solution(path)
-    known = set(_ids(truth_path(root, sources, "test.csv")))
+    known = set(_ids(published.truth_path(root, sources, "test.csv")))
     if unknown := next((name for name in usage if name not in known), None):
         raise InputError(f"{path}: test image {unknown} is not in test.csv")
     asked = [name for name, use in usage.items() if use != "Ignored"]
@@ -77,4 +73,4 @@ def _ids(path: Path) -> list[str]:
 
 
 def _stem(member: str) -> str:
-    return tail(member, 1)
+    return published.tail(member, 1)

@@ -6,18 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cairn.benchmarks.published import (
-    PublishedParameters,
-    all_images,
-    archives,
-    fetch_published,
-    find_images,
-    keyed,
-    read_texts,
-    tail,
-    truth_path,
-    write_published,
-)
+from cairn.benchmarks import published
 from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
 from cairn.errors import InputError
 
@@ -35,7 +24,7 @@ ABOUT: Mapping[str, Any] = {
 }
 
 
-class Parameters(PublishedParameters):
+class Parameters(published.PublishedParameters):
     """Keys of the benchmark in `params.yaml`."""
 
     queries: Literal["image", "text", "all"] = Field("image", description="which queries are asked")
@@ -52,7 +41,7 @@ def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
     """Download the id lists, the core images, and the distractors' shards with their SHA-256s."""
-    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+    published.write_parts(SOURCES, parts(settings), settings, root, output)
 
 
 def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
@@ -61,14 +50,16 @@ def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     A distractor's id is `SHARD.tar/NAME`, as the official feature extraction makes it.
     """
     dataset = _dataset(root, sources)
-    core = archives(root, sources, "core")
-    entries = find_images(
-        root, core, keyed(dataset.positives, 3, "positive_ids.txt"), _key, "positive", gallery=True
+    core = published.archives(root, sources, "core")
+    entries = published.find_images(
+        root, core, published.keyed(dataset.positives, 3, "positive_ids.txt"), _key, "positive", gallery=True
     )
     if settings["queries"] != "text":
-        wanted = keyed(dataset.image_queries, 3, "image_query_ids.txt")
-        entries += find_images(root, core, wanted, _key, "query", query=True)
-    return entries + all_images(root, archives(root, sources, "distractors"), distractor_name, gallery=True)
+        wanted = published.keyed(dataset.image_queries, 3, "image_query_ids.txt")
+        entries += published.find_images(root, core, wanted, _key, "query", query=True)
+    return entries + published.all_images(
+        root, published.archives(root, sources, "distractors"), distractor_name, gallery=True
+    )
 
 
 def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
@@ -85,8 +76,8 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
         queries += [Query(name, name, split="image") for name in dataset.image_queries]
     if settings["queries"] != "image":
         texts: dict[str, str] = {}
-        for place in archives(root, sources, "core"):
-            texts |= read_texts(root, place, ".txt", lambda name: "/".join(name.split("/")[-3:]))
+        for place in published.archives(root, sources, "core"):
+            texts |= published.read_texts(root, place, ".txt", lambda name: "/".join(name.split("/")[-3:]))
         for name in dataset.text_queries:
             path = name if name.endswith(".txt") else f"{name}.txt"
             if not texts.get(path):
@@ -95,7 +86,7 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
     of_instance: dict[str, dict[str, str]] = {}
     for image in dataset.positives:
         of_instance.setdefault(image.split("/")[0], {})[image] = POSITIVE
-    taxonomy = truth_path(root, sources, "taxonomy.json")
+    taxonomy = published.truth_path(root, sources, "taxonomy.json")
     labels = read_taxonomy(taxonomy)
     attributes, relevance = {}, {}
     for name in (query.query_id for query in queries):
@@ -112,15 +103,14 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
 
 def distractor_name(archive: str, member: str) -> str:
     """`SHARD.tar/NAME` of a distractor."""
-    return f"{archive.rsplit('/', 1)[-1]}/{tail(member, 8)}"
+    return f"{archive.rsplit('/', 1)[-1]}/{published.tail(member, 8)}"
 
 
 def _dataset(root: Path, sources: Path) -> Any:
-    from cairn.benchmarks.published import TRUTH_FOLDER
     from cairn.scoring.ilias import read_dataset
 
-    return read_dataset(Path(root) / sources / TRUTH_FOLDER)
+    return read_dataset(Path(root) / sources / published.TRUTH_FOLDER)
 
 
 def _key(member: str) -> str:
-    return tail(member, 3)
+    return published.tail(member, 3)

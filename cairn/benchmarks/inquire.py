@@ -6,14 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cairn.benchmarks.published import (
-    PublishedParameters,
-    all_images,
-    archives,
-    fetch_published,
-    truth_path,
-    write_published,
-)
+from cairn.benchmarks import published
 from cairn.benchmarks.structure import POSITIVE, GroundTruth, Query
 from cairn.errors import InputError
 
@@ -25,13 +18,11 @@ ABOUT: Mapping[str, Any] = {
     "synthetic": False,
     "protocol": "AP@50, nDCG@50, MRR, precision@50 over the whole of iNaturalist 2024, per supercategory, category "
     "and iconic group (Vendrow et al., NeurIPS 2024)",
-    "notes": [
-        "Text queries: a system needs a text encoder. INQUIRE-Rerank is scored by `cairn score inquire-rerank`."
-    ],
+    "notes": ["Text queries: a system needs a text encoder."],
 }
 
 
-class Parameters(PublishedParameters):
+class Parameters(published.PublishedParameters):
     """Keys of the benchmark in `params.yaml`."""
 
     split: Literal["val", "test"] = Field("test", description="the 50 validation or the 200 test queries")
@@ -44,12 +35,12 @@ def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
     """Download queries, annotations and the images of iNaturalist 2024."""
-    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+    published.write_parts(SOURCES, parts(settings), settings, root, output)
 
 
 def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     """Entries of all images of iNaturalist 2024; ids are the paths that the annotations use (`train/…`)."""
-    return all_images(root, archives(root, sources, "gallery"), _name, gallery=True)
+    return published.all_images(root, published.archives(root, sources, "gallery"), _name, gallery=True)
 
 
 def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
@@ -57,13 +48,13 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
     from cairn.scoring.files import read_table
     from cairn.scoring.inquire import ATTRIBUTES, read_annotations, read_queries
 
-    path = truth_path(root, sources, f"inquire_queries_{settings['split']}.csv")
+    path = published.truth_path(root, sources, f"inquire_queries_{settings['split']}.csv")
     ids, columns = read_queries(path)
     table = read_table(path, ("query_id", "query_text"), more_columns=True)
     for row, text in enumerate(table.columns["query_text"]):
         if not text.strip():
             table.fail(row, f"query {table.columns['query_id'][row]} has an empty query_text")
-    annotated = truth_path(root, sources, "inquire_annotations.csv")
+    annotated = published.truth_path(root, sources, "inquire_annotations.csv")
     relevance: dict[str, dict[str, str]] = {name: {} for name in ids}
     names = list(ids)
     for number, image in sorted(read_annotations(annotated, ids)):

@@ -6,19 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from cairn.benchmarks import published
 from cairn.benchmarks.ilias import SOURCES as ILIAS_SOURCES
 from cairn.benchmarks.ilias import distractor_name
-from cairn.benchmarks.published import (
-    PublishedParameters,
-    all_images,
-    archives,
-    fetch_published,
-    find_images,
-    keyed,
-    tail,
-    truth_path,
-    write_published,
-)
 from cairn.benchmarks.structure import GroundTruth
 
 SOURCES = Path(__file__).with_name("instre.yaml")
@@ -33,7 +23,7 @@ ABOUT: Mapping[str, Any] = {
 }
 
 
-class Parameters(PublishedParameters):
+class Parameters(published.PublishedParameters):
     """Keys of the benchmark in `params.yaml`."""
 
     boxes: Literal["corners", "size"] = Field(
@@ -53,25 +43,33 @@ def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
     """Take the images and the ground truth, and the distractors where they are asked for."""
-    write_published(fetch(settings, root), root, output)
+    published.write_published(fetch(settings, root), root, output)
 
 
 def fetch(settings: Mapping[str, Any], root: Path, only: Any = None) -> list[Any]:
     """Bring INSTRE's files, and ILIAS's distractors, into their two download folders."""
-    found = fetch_published(SOURCES, parts(settings), settings, root, only=only)
+    found = published.fetch_published(SOURCES, parts(settings), settings, root, only=only)
     if settings["distractors"] != "none":
-        found += fetch_published(ILIAS_SOURCES, (settings["distractors"],), settings, root, only=only)
+        found += published.fetch_published(
+            ILIAS_SOURCES, (settings["distractors"],), settings, root, only=only
+        )
     return found
 
 
 def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     """Entries of the images in `imlist` and `qimlist`, by their path below the data set, and of distractors."""
     gnd = _gnd(root, sources)
-    places = archives(root, sources, "gallery")
+    places = published.archives(root, sources, "gallery")
     return [
-        *find_images(root, places, keyed(gnd.images, 3, str(gnd.path)), _key, "gallery", gallery=True),
-        *find_images(root, places, keyed(gnd.queries, 3, str(gnd.path)), _key, "query", query=True),
-        *all_images(root, archives(root, sources, "distractors"), distractor_name, gallery=True),
+        *published.find_images(
+            root, places, published.keyed(gnd.images, 3, str(gnd.path)), _key, "gallery", gallery=True
+        ),
+        *published.find_images(
+            root, places, published.keyed(gnd.queries, 3, str(gnd.path)), _key, "query", query=True
+        ),
+        *published.all_images(
+            root, published.archives(root, sources, "distractors"), distractor_name, gallery=True
+        ),
     ]
 
 
@@ -85,8 +83,8 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
 def _gnd(root: Path, sources: Path) -> Any:
     from cairn.scoring.revisitop import read_gnd
 
-    return read_gnd(truth_path(root, sources, "gnd_instre.pkl"), None)
+    return read_gnd(published.truth_path(root, sources, "gnd_instre.pkl"), None)
 
 
 def _key(member: str) -> str:
-    return tail(member, 3)
+    return published.tail(member, 3)

@@ -9,9 +9,13 @@ KNOWN = Path(__file__).with_name("known.yaml")
 
 
 def known_benchmarks() -> dict[str, dict[str, Any]]:
-    """Name → `adapter` and `settings` of every published benchmark."""
+    """Name → `adapter`, `settings`, and `metric` (None: the adapter's own) of every published benchmark."""
     return {
-        name: {"adapter": entry["adapter"], "settings": dict(entry.get("settings", {}))}
+        name: {
+            "adapter": entry["adapter"],
+            "metric": entry.get("metric"),
+            "settings": dict(entry.get("settings", {})),
+        }
         for name, entry in read_registry(KNOWN).items()
     }
 
@@ -19,4 +23,7 @@ def known_benchmarks() -> dict[str, dict[str, Any]]:
 def entry_of(name: str) -> dict[str, Any] | None:
     """The entry that `params.yaml` would hold for a known benchmark (without `training`); None for others."""
     entry = known_benchmarks().get(name)
-    return None if entry is None else {"adapter": entry["adapter"], **entry["settings"]}
+    if entry is None:
+        return None
+    metric = {"metric": entry["metric"]} if entry["metric"] else {}
+    return {"adapter": entry["adapter"], **metric, **entry["settings"]}

@@ -33,6 +33,14 @@ class PublishedParameters(BaseModel):
     mirror: str | None = Field(
         None, min_length=1, description="address prefix that holds the original addresses, host first"
     )
+    damaged: int = Field(
+        0,
+        ge=0,
+        description="how many damaged distractors may be left out (listed in damaged.json); more is an error",
+    )
+    repack: bool = Field(
+        False, description="inflate gzip tars once into plain tars, instead of a seek index beside them"
+    )
 
 
 def fetch_published(
@@ -59,7 +67,15 @@ def fetch_published(
         directory=root / directory if directory else None,
         mirror=settings.get("mirror"),
         shards=settings.get("shards"),
+        repack=settings.get("repack", False),
     )
+
+
+def write_parts(
+    sources_yaml: Path, parts: Iterable[str], settings: Mapping[str, Any], root: Path, output: Path
+) -> None:
+    """Fetch the files of `parts` and write what `write_published` writes: an adapter's `write_sources`."""
+    write_published(fetch_published(sources_yaml, parts, settings, root), root, output)
 
 
 def write_published(found: Iterable[Any], root: Path, output: Path) -> None:
@@ -70,12 +86,12 @@ def write_published(found: Iterable[Any], root: Path, output: Path) -> None:
     from cairn.fetch.folder import describe
 
     listed = []
-    for entry, each in zip(describe(found, root), found, strict=True):
-        if each.source.kind == "truth":
-            entry["name"] = f"{TRUTH_FOLDER}/{each.source.name}"
+    for entry in describe(found, root):
+        if entry["kind"] == "truth":
+            entry["name"] = f"{TRUTH_FOLDER}/{entry['name']}"
             target = output / entry["name"]
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(each.path, target)
+            shutil.copyfile(root / entry["path"], target)
         listed.append(entry)
     write_json(output / SOURCES_FILE, {"sources": listed})
 

@@ -6,17 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cairn.benchmarks.published import (
-    PublishedParameters,
-    all_images,
-    archives,
-    fetch_published,
-    find_images,
-    keyed,
-    tail,
-    truth_path,
-    write_published,
-)
+from cairn.benchmarks import published
 from cairn.benchmarks.structure import GroundTruth
 
 SOURCES = Path(__file__).with_name("revisitop.yaml")
@@ -33,7 +23,7 @@ ABOUT: Mapping[str, Any] = {
 }
 
 
-class Parameters(PublishedParameters):
+class Parameters(published.PublishedParameters):
     """Keys of a revisited benchmark in `params.yaml`."""
 
     dataset: Literal["roxford5k", "rparis6k"] = Field(description="which of the two")
@@ -47,7 +37,7 @@ def parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def write_sources(settings: Mapping[str, Any], root: Path, output: Path) -> None:
     """Download ground truth and images; `sources.json` says what they hash to."""
-    write_published(fetch_published(SOURCES, parts(settings), settings, root), root, output)
+    published.write_parts(SOURCES, parts(settings), settings, root, output)
 
 
 def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
@@ -56,13 +46,19 @@ def images(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     A distractor's id is `revisitop1m/` and its path in the archive.
     """
     gnd = _gnd(settings, root, sources)
-    places = archives(root, sources, "gallery")
+    places = published.archives(root, sources, "gallery")
     entries = [
-        *find_images(root, places, keyed(gnd.images, 1, str(gnd.path)), _stem, "gallery", gallery=True),
-        *find_images(root, places, keyed(gnd.queries, 1, str(gnd.path)), _stem, "query", query=True),
+        *published.find_images(
+            root, places, published.keyed(gnd.images, 1, str(gnd.path)), _stem, "gallery", gallery=True
+        ),
+        *published.find_images(
+            root, places, published.keyed(gnd.queries, 1, str(gnd.path)), _stem, "query", query=True
+        ),
     ]
-    extra = archives(root, sources, "distractors") if settings["distractors"] else []
-    return entries + all_images(root, extra, lambda _, member: f"revisitop1m/{member}", gallery=True)
+    extra = published.archives(root, sources, "distractors") if settings["distractors"] else []
+    return entries + published.all_images(
+        root, extra, lambda _, member: f"revisitop1m/{member}", gallery=True
+    )
 
 
 def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> GroundTruth:
@@ -75,8 +71,8 @@ def ground_truth(settings: Mapping[str, Any], root: Path, sources: Path) -> Grou
 def _gnd(settings: Mapping[str, Any], root: Path, sources: Path) -> Any:
     from cairn.scoring.revisitop import read_gnd
 
-    return read_gnd(truth_path(root, sources, f"gnd_{settings['dataset']}.pkl"))
+    return read_gnd(published.truth_path(root, sources, f"gnd_{settings['dataset']}.pkl"))
 
 
 def _stem(member: str) -> str:
-    return tail(member, 1)
+    return published.tail(member, 1)

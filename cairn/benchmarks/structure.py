@@ -13,7 +13,10 @@ GRADES = ("easy", "hard", "junk")
 positives under one protocol or another, `junk` images are taken out of the ranking before it is scored."""
 POSITIVE = "positive"
 """The grade of a relevant image in a benchmark with one grade of relevance."""
-ALL_GRADES = (POSITIVE, *GRADES)
+NEGATIVE = "negative"
+"""The grade of an image that was judged and is not relevant: only for protocols that rank the judged images alone
+(INQUIRE-Rerank); everywhere else an image without a grade is a negative too."""
+ALL_GRADES = (POSITIVE, *GRADES, NEGATIVE)
 
 QUERIES_FILE = "queries.parquet"
 RELEVANCE_FILE = "relevance.parquet"
@@ -63,7 +66,7 @@ class GroundTruth:
         return [image for image, grade in judged.items() if not grades or grade in grades]
 
     def is_distractor(self, query_id: str) -> bool:
-        """Whether no image is judged for this query."""
+        """Whether no image is judged for this query (as positive, junk or negative)."""
         return not self.relevance.get(query_id)
 
     def attribute_names(self) -> tuple[str, ...]:

@@ -126,8 +126,13 @@ def _transfer(
     checked: bool,
     advance: Advance,
 ) -> None:
-    """Attempts until the file is whole; urllib3's Retry decides how many, and how long to wait between."""
+    """Attempts until the file is whole; urllib3's Retry decides how many, and how long to wait between.
+
+    Each further attempt is announced on standard error: with a host that cannot be resolved they take a minute.
+    """
     import urllib3
+
+    from cairn.progress import say
 
     fresh = urllib3.Retry(
         total=policy.retries, backoff_factor=policy.backoff, backoff_max=policy.longest, backoff_jitter=0.5
@@ -156,6 +161,8 @@ def _transfer(
                 except urllib3.exceptions.HTTPError:
                     kept = f"; {part.size:,} bytes are kept, run again to go on" if part.size else ""
                     raise SourceError(f"{url}: {error}, after {policy.retries + 1} tries{kept}") from None
+                tried = policy.retries - (retry.total or 0)
+                say(f"{part.destination.name}: {error}; trying again ({tried} of {policy.retries})")
                 retry.sleep(answered(error) if (asked or 0) <= policy.longest else None)
 
 

@@ -1,12 +1,11 @@
 """A benchmark's download folder: every file it needs brought there once, checked, indexed and remembered."""
 
 import hashlib
-import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from cairn.fetch.addresses import hub_checksum, hub_headers, resolve
 from cairn.fetch.download import fetch_file
 from cairn.fetch.http import Policy
 from cairn.fetch.progress import download_bars
+from cairn.fetch.record import Record
 from cairn.fetch.sources import Kind, Listing, Source, listed, parse_checksums
-from cairn.files import write_json
 
 RECORD = "fetched.json"
 """What was fetched, with sizes and digests; it lies in the download folder itself."""
@@ -42,10 +41,14 @@ class Fetched:
     md5: str | None
     checked_by: str
     files: int | None = None
+    original: "Fetched | None" = None
+    """The gzip tar that this plain tar was inflated from, and whose source it has."""
 
     @property
     def verified(self) -> bool:
         """Whether a checksum that someone else stated was compared."""
+        if self.original is not None:
+            return self.original.verified
         return self.checked_by not in (UNPINNED, "directory")
 
 
@@ -57,6 +60,7 @@ def fetch_sources(
     directory: Path | None = None,
     mirror: str | None = None,
     shards: int | None = None,
+    repack: bool = False,
     policy: Policy | None = None,
 ) -> list[Fetched]:
     """Bring `sources` (or only the truth, or only the images) into `folder`, in their order.
@@ -66,13 +70,13 @@ def fetch_sources(
     `unpacked`, or as that folder itself) and linked; nothing is downloaded then. `mirror` (else CAIRN_MIRROR)
     replaces where downloads come from (see `addresses.resolve`), not what they must be. `shards` limits a
     Listing. A file without any published checksum is compared with what was fetched first. Gzip tars get
-    their seek index beside them.
+    their seek index beside them, or with `repack` a plain tar, which takes their place in the list returned.
 
     Raises SourceError for the first file that is missing or wrong; what is already there stays.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    record = _Record(folder / RECORD)
+    record = Record(folder / RECORD)
     getter = _Getter(folder, record, directory, mirror or os.environ.get("CAIRN_MIRROR"), policy or Policy())
     wanted: list[Source] = []
     for entry in sources:
@@ -88,18 +92,24 @@ def fetch_sources(
             found.setdefault(each.path, each)
     for each in found.values():
         if each.source.kind == "images" and each.files is None:
-            _index(each.path)
+            if repack:
+                found[each.path] = _repacked(each, record)
+            else:
+                _index(each.path)
     return list(found.values())
 
 
 def describe(found: Iterable[Fetched], root: Path) -> list[dict[str, Any]]:
     """The entries of `sources.json`: what, from where, which digests, checked by what, under which licence."""
+    listed = [one for each in found for one in (each.original, each) if one is not None]
+    taken = {each.original.path for each in listed if each.original}
     return [
         {
-            "name": each.source.name,
-            "url": each.source.url,
+            "name": each.path.name if each.original else each.source.name,
+            "url": None if each.original else each.source.url,
             "path": _relative(each.path, root),
-            "kind": each.source.kind,
+            # Images are read from the plain tar; the archive it came from stays in the lineage.
+            "kind": "original" if each.path in taken else each.source.kind,
             "part": each.source.part,
             "role": each.source.role,
             "size": each.size,
@@ -116,12 +126,14 @@ def describe(found: Iterable[Fetched], root: Path) -> list[dict[str, Any]]:
                 else {}
             ),
         }
-        for each in found
+        for each in listed
     ]
 
 
 def _note(each: Fetched) -> str | None:
     notes = [each.source.note] if each.source.note else []
+    if each.original:
+        notes.append(f"inflated from {each.original.source.name}, SHA-256 {each.original.sha256}")
     if each.checked_by == UNPINNED:
         notes.append("its authors publish no checksum: this one was recorded when it was first fetched")
     if each.checked_by == "directory":
@@ -137,8 +149,9 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def _index(path: Path) -> None:
-    """Write a gzip tar's seek index where it has none, or an older one."""
-    from cairn.images.archives import INDEX_SUFFIX, archive_kind, write_gzip_index
+    """Write a gzip tar's seek index where it has none, or an older one than the archive."""
+    from cairn.images.archives import INDEX_SUFFIX, archive_kind
+    from cairn.images.gzip_tars import write_gzip_index
 
     if archive_kind(path) != "tar.gz":
         return
@@ -150,11 +163,33 @@ def _index(path: Path) -> None:
         write_gzip_index(path)
 
 
+def _repacked(each: Fetched, record: Record) -> Fetched:
+    """The plain tar beside a gzip tar, made where it is not there; anything else as it is."""
+    from cairn.images.archives import archive_kind
+    from cairn.images.gzip_tars import repack
+
+    if archive_kind(each.path) != "tar.gz":
+        return each
+    target = each.path.with_name(f"{each.path.name}.tar")
+    name = f"{each.source.name}.tar"
+    made_from = f"inflated from SHA-256 {each.sha256}"
+    known = record.matching(name, target) if target.is_file() else None
+    if known is None or known["checked_by"] != made_from:
+        from cairn.progress import say
+
+        say(f"repacking {each.path.name}")
+        size, sha256 = repack(each.path, target)
+        plain = Fetched(each.source, target, size, sha256, None, made_from, original=each)
+        record.add(plain, name)
+        return plain
+    return Fetched(each.source, target, known["size"], known["sha256"], None, made_from, original=each)
+
+
 class _Getter:
     """Brings single files, by what is remembered, at hand, or served."""
 
     def __init__(
-        self, folder: Path, record: "_Record", directory: Path | None, mirror: str | None, policy: Policy
+        self, folder: Path, record: Record, directory: Path | None, mirror: str | None, policy: Policy
     ) -> None:
         self.folder, self.record, self.directory, self.mirror, self.policy = (
             folder, record, directory, mirror, policy,
@@ -321,51 +356,3 @@ def _describe_folder(source: Source, path: Path) -> Fetched:
             size, count = size + bytes_, count + 1
     digest = hashlib.sha256("".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
     return Fetched(source, path, size, digest, None, "directory", count)
-
-
-class _Record:
-    """`fetched.json`: per file its address, size, date and digests; several processes may add to it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def matching(self, name: str, path: Path) -> dict[str, Any] | None:
-        """What is remembered of a file that has not been touched since."""
-        known = self._read().get(name)
-        status = path.stat()
-        if known and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
-            return known
-        return None
-
-    def first(self, name: str, url: str | None) -> str | None:
-        """SHA-256 of what was fetched first from this address."""
-        known = self._read().get(name)
-        return known["sha256"] if known and known["url"] == url else None
-
-    def add(self, found: Fetched) -> None:
-        from filelock import FileLock
-
-        with FileLock(self.path.with_name(f".{self.path.name}.lock")):
-            entries = self._read()
-            entries[found.source.name] = {
-                **{
-                    key: value
-                    for key, value in asdict(found).items()
-                    if key in ("size", "sha256", "md5", "checked_by")
-                },
-                "url": found.source.url,
-                "mtime_ns": found.path.stat().st_mtime_ns,
-            }
-            write_json(self.path, entries)
-
-    def _read(self) -> dict[str, dict[str, Any]]:
-        try:
-            entries = json.loads(self.path.read_text("utf-8"))
-            fields = ("url", "size", "mtime_ns", "sha256", "md5", "checked_by")
-            return {name: entry for name, entry in entries.items() if all(field in entry for field in fields)}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, AttributeError, TypeError):
-            raise SourceError(
-                f"{self.path}: damaged; remove it, and what is there is checked again"
-            ) from None

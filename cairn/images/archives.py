@@ -27,7 +27,10 @@ MAX_BYTES = 1 << 28
 """Largest image file, 256 MiB: a member that claims more is an accident or a bomb."""
 
 MAX_RATIO = 200
-"""Largest ratio of uncompressed to compressed size of a zip member; image files hardly shrink at all."""
+"""Largest ratio of uncompressed to compressed size of a zip member or gzip tar; image files hardly shrink at all."""
+
+SLACK = 1 << 24
+"""Bytes that a gzip tar may inflate to beyond MAX_RATIO."""
 
 INDEX_SUFFIX = ".gzidx"
 """A gzip tar's seek index lies beside it, under its name with this ending."""
@@ -98,22 +101,16 @@ def list_members(path: Path) -> list[Member]:
     return sorted(listed, key=lambda member: member.name)
 
 
-def write_gzip_index(path: Path, spacing: int = 1 << 22) -> Path:
-    """Write the seek index of a gzip tar beside it and return its path; `spacing` in uncompressed bytes.
+def check_inflation(inflated: int, compressed: int | None, path: Path) -> None:
+    """SourceError where a file of `compressed` bytes (None: not compressed) gives `inflated` bytes that no images give.
 
-    With it a member is reached by inflating at most `spacing` bytes; without it everything before it.
+    Image files hardly shrink: MAX_RATIO is far beyond any, and SLACK lets tiny archives be padded with zeros, as tar
+    does.
     """
-    from cairn.files import atomic
-
-    path = Path(path)
-    index = path.with_name(path.name + INDEX_SUFFIX)
-    try:
-        with atomic(index) as temporary, _open_gzip(path, spacing=spacing) as stream:
-            stream.build_full_index()
-            stream.export_index(str(temporary))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise SourceError(f"{path}: not a readable gzip file ({first_line(error)})") from None
-    return index
+    if compressed is not None and inflated > MAX_RATIO * compressed + SLACK:
+        raise SourceError(
+            f"{path}: grows more than {MAX_RATIO} times when it is inflated; the archive is hostile"
+        )
 
 
 class ArchiveReader:
@@ -167,7 +164,7 @@ class ArchiveReader:
             elif kind == "zip":
                 handle = _open_zip(path)
             elif kind == "tar.gz":
-                handle = _open_gzip(path)
+                handle = open_gzip(path)
             else:
                 handle = path.open("rb")
             self._opened[archive] = (kind, handle)
@@ -269,8 +266,8 @@ def _list_tar(path: Path) -> Iterator[Member]:
 
 
 def _list_gzip_tar(path: Path) -> Iterator[Member]:
-    with _open_gzip(path) as stream:
-        yield from _tar_members(stream, path)
+    with open_gzip(path) as stream:
+        yield from _tar_members(stream, path, path.stat().st_size)
 
 
 class _ShortReads:
@@ -287,7 +284,8 @@ class _ShortReads:
         return self._stream.read(size)
 
 
-def _tar_members(stream: IO[bytes], path: Path) -> Iterator[Member]:
+def _tar_members(stream: IO[bytes], path: Path, compressed: int | None = None) -> Iterator[Member]:
+    """The images in a tar; `compressed`: bytes of the gzip file that it is inflated from."""
     import tarfile
 
     try:
@@ -300,12 +298,16 @@ def _tar_members(stream: IO[bytes], path: Path) -> Iterator[Member]:
                 if not entry.isreg():
                     raise SourceError(f"{path}: member {name} is a link or a device; only files are read")
                 if not _wanted(name):
+                    # The next header lies behind it: what is in between is inflated to get there.
+                    check_inflation(entry.offset_data + entry.size, compressed, path)
                     continue
                 if entry.issparse():
                     raise SourceError(
                         f"{path}: member {name} is a sparse file, which cannot be read in place"
                     )
-                yield Member(name, entry.offset_data, _checked_size(entry.size, name, path))
+                size = _checked_size(entry.size, name, path)
+                check_inflation(entry.offset_data + size, compressed, path)
+                yield Member(name, entry.offset_data, size)
     except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
         raise SourceError(f"{path}: not a readable tar file ({first_line(error)})") from None
 
@@ -369,14 +371,18 @@ def _open_zip(path: Path) -> Any:
         raise SourceError(f"{path}: not a readable zip file ({first_line(error)})") from None
 
 
-def _open_gzip(path: Path, spacing: int = 1 << 22) -> Any:
+def open_gzip(path: Path, spacing: int = 1 << 22, *, keep_open: bool = False) -> Any:
+    """A seekable stream of a gzip file's inflated bytes, by the index beside it where there is one.
+
+    `keep_open`: hold the file open, so that its position can be asked for; else every read opens it anew.
+    """
     import indexed_gzip
 
     index = path.with_name(path.name + INDEX_SUFFIX)
     try:
-        if index.is_file():
+        if index.is_file() and not keep_open:
             return indexed_gzip.IndexedGzipFile(str(path), index_file=str(index))
-        return indexed_gzip.IndexedGzipFile(str(path), spacing=spacing)
+        return indexed_gzip.IndexedGzipFile(str(path), spacing=spacing, drop_handles=not keep_open)
     except (OSError, ValueError, indexed_gzip.ZranError) as error:
         raise SourceError(f"{path}: not a readable gzip file ({first_line(error)})") from None
 

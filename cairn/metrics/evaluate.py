@@ -12,17 +12,13 @@ from cairn.errors import ParameterError
 from cairn.metrics import ranked, revisitop
 from cairn.metrics.interval import mean_interval
 from cairn.metrics.judged import RankedRows, ranked_rows
-from cairn.metrics.protocols import (
-    BENCHMARKS,
-    POOLED,
-    ilias_categories,
-    pooled,
-    positives_without_junk,
-    score_disc21,
-    sliced,
-)
+from cairn.metrics.pooled import POOLED, pooled, score_disc21, score_track2
+from cairn.metrics.protocols import BENCHMARKS, ilias_categories, positives_without_junk, sliced
 from cairn.metrics.ragged import Floats
 from cairn.metrics.result import PerQuery, Row, ScoredRun, mean_row
+
+COPY_DETECTION = {"disc21": score_disc21, "disc21-track2": score_track2}
+"""Protocols whose numbers are pooled over queries."""
 
 Values = Callable[[Any, Any, Any, int], Floats]
 
@@ -42,7 +38,7 @@ WHOLE = ("map", "ndcg", "mrr")
 
 def known_protocols() -> tuple[str, ...]:
     """What a benchmark's `metrics` may name; K stands for a depth of at least 1."""
-    return (*BENCHMARKS, "disc21", *WHOLE, "map-trapezoid", *(f"{name}@K" for name in AT_K), *POOLED)
+    return (*BENCHMARKS, *COPY_DETECTION, *WHOLE, "map-trapezoid", *(f"{name}@K" for name in AT_K), *POOLED)
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ def parse_protocol(protocol: str | Sequence[str]) -> tuple[Metric, ...]:
 
 def _parse(name: str) -> Metric:
     lower = name.strip().lower().replace("_", "-")
-    if lower in (*BENCHMARKS, "disc21", "map-trapezoid", *WHOLE, *POOLED):
+    if lower in (*BENCHMARKS, *COPY_DETECTION, "map-trapezoid", *WHOLE, *POOLED):
         return Metric(lower, lower)
     family, _, depth = lower.partition("@")
     if family in AT_K and depth.isascii() and depth.isdigit() and 1 <= int(depth) <= 10**9:
@@ -102,8 +98,8 @@ def score_ranking(
             per_query.extend(BENCHMARKS[metric.family](rows, ground_truth))
             if metric.family == "ilias":
                 pooled_rows.extend(ilias_categories(rows, ground_truth))
-        elif metric.family == "disc21":
-            pooled_rows.extend(score_disc21(rows, ground_truth, seed))
+        elif metric.family in COPY_DETECTION:
+            pooled_rows.extend(COPY_DETECTION[metric.family](rows, ground_truth, seed))
         elif metric.family in POOLED:
             pooled_rows.extend(pooled(rows, ground_truth, metric.family, seed))
         else:

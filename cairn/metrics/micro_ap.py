@@ -23,6 +23,8 @@ from cairn.metrics.ragged import Bools, Floats, Ints
 PRECISION = 0.9
 LIMIT = 500_000
 """The largest number of predictions the challenge admits."""
+MAX_DIM = 256
+"""The most dimensions a descriptor may have in the challenge's track 2."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The benchmarks' own protocols on a ranking of the pipeline: which slices and metrics each reports.
 
-Each function takes the ranked rows and the ground truth and gives per-query values, and rows for what is pooled.
-A run file in a benchmark's submission format goes through `cairn.scoring` instead; the metrics are the same.
+Each function takes the ranked rows and the ground truth and gives per-query values; for what is pooled over all
+queries see `cairn.metrics.pooled`. A run file in a benchmark's submission format goes through `cairn.scoring`
+instead; the metrics are the same.
 """
 
 import itertools
@@ -10,18 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from cairn.benchmarks.structure import GroundTruth
+from cairn.benchmarks.structure import NEGATIVE, GroundTruth
 from cairn.errors import ArtifactError, InputError
-from cairn.metrics import forb, gldv2, ilias, inquire, micro_ap, ranked, revisitop
-from cairn.metrics.interval import draw_counts, percentiles, resampled_sums
+from cairn.metrics import forb, gldv2, ilias, inquire, ranked, revisitop
 from cairn.metrics.judged import RankedRows
-from cairn.metrics.ragged import Bools, Floats, Ints, cumulative_within, divide, place_within
-from cairn.metrics.result import PerQuery, Row, existing
+from cairn.metrics.ragged import (
+    Bools,
+    Floats,
+    Ints,
+    count_per_query,
+    cumulative_within,
+    divide,
+    place_within,
+)
+from cairn.metrics.result import PerQuery, Row
 
 POSITIVES = ("positive", "easy", "hard")
-POOLED = ("micro-ap", "recall@p90", "threshold@p90")
-"""Metrics over the predictions of all queries at once."""
-RECALL_RANKS = (1, 10)
 ILIAS_CATEGORIES = ("category", "subcategory")
 
 
@@ -66,6 +71,24 @@ def score_inquire(rows: RankedRows, truth: GroundTruth, k: int = 50) -> Iterator
         "mrr": scores.reciprocal_rank,
         f"precision@{k}": scores.precision,
         f"recall@{k}": scores.recall,
+    }.items():
+        yield from sliced(values, metric, rows.query_ids, truth)
+
+
+def score_inquire_rerank(rows: RankedRows, truth: GroundTruth) -> Iterator[PerQuery]:
+    """Slices all and every attribute's values: mAP, nDCG and MRR of each query's judged images alone, with ties.
+
+    The judged images are the fixed list (100 of each query): those `positive` and those `negative`.
+    """
+    kept = np.flatnonzero(rows.has(*POSITIVES, NEGATIVE))
+    query = rows.query[kept]
+    score = _falling(query, rows.score[kept], rows.rank[kept])
+    depth = int(count_per_query(query, len(rows.query_ids)).max(initial=1))
+    scores = inquire.score(query, score, rows.has(*POSITIVES)[kept], rows.n_with(*POSITIVES), depth)
+    for metric, values in {
+        "map": scores.average_precision,
+        "ndcg": scores.ndcg,
+        "mrr": scores.reciprocal_rank,
     }.items():
         yield from sliced(values, metric, rows.query_ids, truth)
 
@@ -170,59 +193,11 @@ BENCHMARKS: dict[str, Callable[[RankedRows, GroundTruth], Iterator[PerQuery]]] =
     "instre": score_instre,
     "gldv2": score_gldv2,
     "inquire": score_inquire,
+    "inquire-rerank": score_inquire_rerank,
     "ilias": score_ilias,
     "forb": score_forb,
 }
-"""Protocols whose numbers are means over queries, but for `ilias_categories`; for `disc21` see `score_disc21`."""
-
-
-def score_disc21(rows: RankedRows, truth: GroundTruth, seed: int) -> Iterator[Row]:
-    """Slices all and the splits: micro-AP, recall at precision 90 with its threshold, recall@1 and @10."""
-    for family in POOLED:
-        yield from pooled(rows, truth, family, seed)
-    for k in RECALL_RANKS:
-        for name, members in slices(truth):
-            kept = predictions(rows, members)
-            query, correct = rows.query[kept], rows.has(*POSITIVES)[kept]
-            found = np.flatnonzero(correct)
-            within = micro_ap.pessimistic_ranks(query, rows.score[kept], found) < k
-            hits = np.bincount(query[found[within]], minlength=len(members))[members]
-            pairs = rows.n_with(*POSITIVES)[members]
-            value = existing(float(divide(hits.sum(), pairs.sum())))
-            low = high = None
-            if len(hits) > 1 and value is not None:
-                low, high = percentiles(divide(resampled_sums(hits, seed), resampled_sums(pairs, seed)))
-            yield Row(name, f"recall@{k}", value, int((pairs > 0).sum()), low, high)
-
-
-def pooled(rows: RankedRows, truth: GroundTruth, family: str, seed: int) -> Iterator[Row]:
-    """One of POOLED for every slice, with its bootstrap interval (a threshold has none)."""
-    for name, members in slices(truth):
-        kept = predictions(rows, members)
-        score, correct = rows.score[kept], rows.has(*POSITIVES)[kept]
-        points = micro_ap.true_points(score, correct)
-        pairs = rows.n_with(*POSITIVES)[members]
-        total, n_queries = int(pairs.sum()), int(members.sum())
-        recall, threshold = micro_ap.recall_at_precision(points, score, total)
-        if family == "threshold@p90":
-            yield Row(name, family, existing(threshold), n_queries)
-            continue
-        value = recall if family == "recall@p90" else micro_ap.micro_average_precision(points, total)
-        low = high = None
-        if n_queries > 1 and total:
-            order = np.lexsort((correct, -score))
-            query = (np.cumsum(members) - 1)[rows.query[kept]][order]
-            averages, recalls = micro_ap.resampled(points, query, pairs, draw_counts(n_queries, seed))
-            low, high = percentiles(recalls if family == "recall@p90" else averages)
-        yield Row(name, family, existing(value), n_queries, low, high)
-
-
-def predictions(rows: RankedRows, members: Bools) -> Ints:
-    """The rows that count as predictions: each member query's first `top`, junk taken out, at most 500,000."""
-    kept = np.flatnonzero((rows.rank < rows.top) & ~rows.has("junk") & members[rows.query])
-    if len(kept) > micro_ap.LIMIT:
-        kept = np.sort(kept[np.argsort(-rows.score[kept], kind="stable")[: micro_ap.LIMIT]])
-    return kept
+"""Protocols whose numbers are means over queries, but for `ilias_categories`; see `cairn.metrics.pooled`, too."""
 
 
 def positives_without_junk(rows: RankedRows) -> tuple[Ints, Ints, Ints]:
@@ -282,8 +257,8 @@ def _slug(text: str) -> str:
 def _top(rows: RankedRows, k: int, left_out: Bools | None = None) -> tuple[Ints, Floats, Bools]:
     """Query, score and relevance of each query's first k rows without junk and those `left_out` [rows].
 
-    Where scores do not follow the ranks (a re-ranked list), places stand for scores: such a list has no ties.
-    ArtifactError where an image before a judged one of these k is missing, since the ranking was cut.
+    Where scores do not follow the ranks (a re-ranked list), places stand for scores. ArtifactError where an image
+    before a judged one of these k is missing, since the ranking was cut.
     """
     out = rows.has("junk") if left_out is None else rows.has("junk") | left_out
     kept = np.flatnonzero(~out)
@@ -296,7 +271,12 @@ def _top(rows: RankedRows, k: int, left_out: Bools | None = None) -> tuple[Ints,
             f"the ranking holds each query's first {rows.top:,} images and those judged; a list of {k:,} without "
             "junk and other groups' positives needs more: raise search.top"
         )
-    score = rows.score[kept][listed]
-    if np.any((np.diff(score) > 0) & (np.diff(query) == 0)):
-        score = -position.astype(np.float64)
+    score = _falling(query, rows.score[kept][listed], position)
     return query, score, rows.has(*POSITIVES)[kept][listed]
+
+
+def _falling(query: Ints, score: Floats, position: Ints) -> Floats:
+    """The scores [n] where they fall within each query, else places in their stead: such a list has no ties."""
+    if np.any((np.diff(score) > 0) & (np.diff(query) == 0)):
+        return -position.astype(np.float64)
+    return score

@@ -168,7 +168,7 @@ def _draw_block(
 
 def grade_color(grade: str | None) -> tuple[int, int, int]:
     """Blue, green, red of the border: green for a positive (also easy or hard), grey for junk, else red."""
-    if grade is None:
+    if grade in (None, "negative"):
         return RED
     return GREY if grade == "junk" else GREEN
 

@@ -9,7 +9,8 @@ from cairn.benchmarks.structure import GroundTruth, read_ground_truth
 from cairn.errors import ArtifactError
 from cairn.files import atomic
 from cairn.images.manifest import read_manifest
-from cairn.metrics.evaluate import score_ranking
+from cairn.metrics.evaluate import parse_protocol, score_ranking
+from cairn.metrics.micro_ap import MAX_DIM
 from cairn.metrics.result import ScoredRun, per_query_table
 from cairn.results.gathering import ABOUT_FILE
 from cairn.results.names import NONE, NumberName
@@ -36,6 +37,7 @@ def score_run(
     (none where its `stage` is null). Values are fractions, intervals 95% bootstrap over queries. A number that
     does not exist (no query has a positive) has no row. Raises `ArtifactError` where the files do not fit.
     """
+    _check_track2(metric, ranking)
     truth = read_ground_truth(ground_truth)
     gallery_size = read_manifest(manifest / "manifest.parquet").gallery_size
     rows: list[Result] = []
@@ -92,6 +94,19 @@ def _scored(path: Path, truth: GroundTruth, metric: str, gallery_size: int) -> S
     except (pa.ArrowException, OSError) as error:
         raise ArtifactError(f"{path}: not a readable ranking ({str(error).splitlines()[0]})") from None
     return score_ranking(table, truth, metric, gallery_size, where=str(path))
+
+
+def _check_track2(metric: str, ranking: Path) -> None:
+    """DISC21's track 2 admits descriptors of 256 dimensions at most: ArtifactError for more."""
+    if "disc21-track2" not in {asked.name for asked in parse_protocol(metric)}:
+        return
+    path = ranking / "ranking.json"
+    dim = json.loads(path.read_text("utf-8")).get("dim")
+    if not isinstance(dim, int) or dim > MAX_DIM:
+        raise ArtifactError(
+            f"{path}: descriptors of {dim or 'unknown'} dimensions; track 2 of DISC21 admits {MAX_DIM}: cut them "
+            "or choose the metric disc21"
+        )
 
 
 def _labelled(table: Any, stage: str) -> Any:

@@ -67,8 +67,8 @@ def read_run(path: Path, queries: dict[str, int]) -> Run:
 def score(queries: Path, annotations: Path, run: Path, k: int = DEPTH) -> ScoredRun:
     """AP@k, nDCG@k, MRR, precision@k and recall@k of the whole collection's `k` best images per query.
 
-    Slices: `all`, then every supercategory, category and iconic group. Means over queries; one without an
-    annotated image is left out, one without a row in the run scores 0.
+    Slices: `all`, then every supercategory, category and iconic group that is named (some queries have no iconic
+    group). Means over queries; one without an annotated image is left out, one without a row in the run scores 0.
     """
     if k < 1:
         raise UsageError(f"--k is {k}; expected at least 1")
@@ -93,20 +93,30 @@ def score(queries: Path, annotations: Path, run: Path, k: int = DEPTH) -> Scored
     return scored("inquire", _sliced(metrics, tuple(ids), attributes), warnings)
 
 
-def score_rerank(rerank: Path, run: Path) -> ScoredRun:
-    """AP, nDCG and MRR over the fixed images of every query in `inquire_rerank.csv`.
+@dataclass(frozen=True)
+class FixedLists:
+    """`inquire_rerank.csv`: the images each query is asked about."""
 
-    Its columns: `query_id` or `query` (the text); `image_path`, `inat24_file_name` or `file_name`; `relevant`;
-    and those that make slices, where it has them. The run has to score each of its images, and no other.
+    ids: dict[str, int]  # number of every query by its name: its query_id, or its text where there is none
+    texts: tuple[str, ...] | None  # per query, None where the file has only ids
+    relevant: dict[tuple[int, str], bool]  # by query number and image path
+    attributes: dict[str, list[str]]  # per column that makes slices: a value per query
+
+
+def read_fixed_lists(path: Path) -> FixedLists:
+    """Read `inquire_rerank.csv`.
+
+    Its columns: `query_id` or `query` (the text; `query_text` does, too) or both; `image_path`, `inat24_file_name`
+    or `file_name`; `relevant` (0 or 1); and those that make slices, where it has them. InputError, naming the line,
+    for a pair that occurs twice, a query with two texts or two values of a slice, another value of `relevant`.
     """
-    table = read_table(Path(rerank), ("relevant",), more_columns=True)
-    query_column = _column(table, "query_id", "query")
+    table = read_table(Path(path), ("relevant",), more_columns=True)
+    names = table.columns[_column(table, "query_id", "query", "query_text")]
     image_column = _column(table, "image_path", "inat24_file_name", "file_name")
-    names = table.columns[query_column]
     query, distinct = encode(names)
     ids = {name: number for number, name in enumerate(distinct)}
     if not ids:
-        raise InputError(f"{rerank}: no row below the header")
+        raise InputError(f"{path}: no row below the header")
     flags: dict[tuple[int, str], bool] = {}
     for row, pair in enumerate(zip(query.tolist(), table.columns[image_column], strict=True)):
         value = RELEVANT.get(table.columns["relevant"][row].strip().lower())
@@ -115,6 +125,21 @@ def score_rerank(rerank: Path, run: Path) -> ScoredRun:
         if pair in flags:
             table.fail(row, f"query {names[row]:.60}, image {pair[1]:.80}: occurs twice")
         flags[pair] = value
+    attributes = {
+        column: _of_query(table, column, query, len(ids)) for column in ATTRIBUTES if column in table.columns
+    }
+    text = next((column for column in ("query", "query_text") if column in table.columns), None)
+    texts = tuple(_of_query(table, text, query, len(ids))) if text else None
+    return FixedLists(ids, texts, flags, attributes)
+
+
+def score_rerank(rerank: Path, run: Path) -> ScoredRun:
+    """AP, nDCG and MRR over the fixed images of every query in `inquire_rerank.csv` (see `read_fixed_lists`).
+
+    The run has to score each of its images, and no other.
+    """
+    lists = read_fixed_lists(rerank)
+    ids, flags, distinct = lists.ids, lists.relevant, tuple(lists.ids)
     rows = read_run(run, ids)
     pairs = list(zip(rows.query.tolist(), rows.table.columns["image_path"], strict=True))
     for row, pair in enumerate(pairs):
@@ -131,9 +156,8 @@ def score_rerank(rerank: Path, run: Path) -> ScoredRun:
     depth = int(count_per_query(rows.query, len(ids)).max(initial=1))
     result = inquire.score(rows.query, rows.score, relevant, n_positives, depth)
     metrics = {"map": result.average_precision, "ndcg": result.ndcg, "mrr": result.reciprocal_rank}
-    attributes = _attributes(table, query, len(ids))
     warnings = [*_notes(rows, relevant, np.ones(len(ids)), n_positives), *unfinished(rerank, run)]
-    return scored("inquire-rerank", _sliced(metrics, tuple(distinct), attributes), warnings)
+    return scored("inquire-rerank", _sliced(metrics, distinct, lists.attributes), warnings)
 
 
 def _sliced(
@@ -142,7 +166,8 @@ def _sliced(
     slices: dict[str, Bools] = {"all": np.ones(len(names), bool)}
     for column, title in ATTRIBUTES.items():
         values = np.array(attributes.get(column, []), object)
-        for value in sorted(set(values.tolist())):
+        # A query without a group is in none: pandas' groupby, which the authors use, drops it too.
+        for value in sorted(set(values.tolist()) - {""}):
             slices[f"{title}:{value}"] = values == value
     for part, members in slices.items():
         chosen = tuple(names[i] for i in np.flatnonzero(members))
@@ -171,15 +196,12 @@ def _column(table: Table, *names: str) -> str:
     raise InputError(f"{table.path}:1: none of the columns {', '.join(names)} is there")
 
 
-def _attributes(table: Table, query: Ints, n_queries: int) -> dict[str, list[str]]:
-    """The slice columns the file has, one value per query; InputError where a query has two."""
-    found = {}
-    for column in ATTRIBUTES:
-        if column in table.columns:
-            values: list[str | None] = [None] * n_queries
-            for row, (number, value) in enumerate(zip(query.tolist(), table.columns[column], strict=True)):
-                if values[number] not in (None, value):
-                    table.fail(row, f"the query has the {column} {values[number]!r} above and {value!r} here")
-                values[number] = value
-            found[column] = values
-    return found
+def _of_query(table: Table, column: str, query: Ints, n_queries: int) -> list[str]:
+    """A column's value of every query; InputError where a query has two."""
+    values: list[str] = [""] * n_queries
+    seen = [False] * n_queries
+    for row, (number, value) in enumerate(zip(query.tolist(), table.columns[column], strict=True)):
+        if seen[number] and values[number] != value:
+            table.fail(row, f"the query has the {column} {values[number]!r} above and {value!r} here")
+        values[number], seen[number] = value, True
+    return values

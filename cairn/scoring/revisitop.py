@@ -1,6 +1,6 @@
-"""Revisited Oxford and Paris, and INSTRE: ground truth in `gnd_*.pkl`, run as a score or rank matrix."""
+"""Revisited Oxford and Paris: ground truth in `gnd_*.pkl` (as INSTRE has it), run as a score or rank matrix."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -84,31 +84,18 @@ def score(gnd: Path, scores: Path | None = None, ranks: Path | None = None) -> S
     scores the lower gallery number ranks first.
     """
     truth = read_gnd(gnd)
-    run, warnings = _judged_ranks(truth, scores, ranks)
+    run, warnings = judged_ranks(truth, scores, ranks)
     values = []
     for setup, (positives, junk) in revisitop.SETUPS.items():
-        result = _score(truth, run, positives, junk)
+        result = score_grades(truth, run, positives, junk)
         values.append(PerQuery(setup, "map", run.names, result.average_precision))
         for column, kappa in enumerate(revisitop.KAPPAS):
             values.append(PerQuery(setup, f"mp@{kappa}", run.names, result.precision_at[:, column]))
     return scored("revisitop", values, warnings)
 
 
-def score_instre(gnd: Path, scores: Path | None = None, ranks: Path | None = None) -> ScoredRun:
-    """INSTRE's mAP over its 1,250 queries: AP by trapezoids, as in the revisited protocol, over all positives.
-
-    Positives are `ok`, or `easy` and `hard` together; `junk` is taken out (Iscen et al., "Efficient Diffusion
-    on Region Manifolds", CVPR 2017, scored with the Oxford `compute_ap`).
-    """
-    truth = read_gnd(gnd, None)
-    run, warnings = _judged_ranks(truth, scores, ranks)
-    positives = ("ok",) if "ok" in truth.lists[0] else ("easy", "hard")
-    result = _score(truth, run, positives, ("junk",))
-    return scored("instre", [PerQuery("all", "map", run.names, result.average_precision)], warnings)
-
-
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """The judged images of every query with their ranks, sorted by query, then rank."""
 
     names: tuple[str, ...]
@@ -117,7 +104,9 @@ class _Run:
     image: Ints
 
 
-def _score(truth: Gnd, run: _Run, positives: Sequence[str], junk: Sequence[str]) -> revisitop.SetupScores:
+def score_grades(
+    truth: Gnd, run: Run, positives: Sequence[str], junk: Sequence[str]
+) -> revisitop.SetupScores:
     flags = []
     for grades in (positives, junk):
         flag = np.zeros(len(run.query), bool)
@@ -129,36 +118,45 @@ def _score(truth: Gnd, run: _Run, positives: Sequence[str], junk: Sequence[str])
     return revisitop.score_setup(run.query, run.rank, flags[0], flags[1], n_positives)
 
 
-def _judged_ranks(truth: Gnd, scores: Path | None, ranks: Path | None) -> tuple[_Run, list[str]]:
-    if (scores is None) == (ranks is None):
-        raise UsageError("give either --scores or --ranks")
+def judged_ranks(truth: Gnd, scores: Path | None, ranks: Path | None) -> tuple[Run, list[str]]:
     warnings = list(truth.warnings)
     judged = [np.unique(np.concatenate(list(lists.values()))) for lists in truth.lists]
+    ranks_of = ranks_by_counting if scores is not None else ranks_in_order
+    found = [ranks_of(row, judged[number]) for number, row in checked_rows(truth, scores, ranks, warnings)]
+    query = np.repeat(np.arange(len(judged)), [len(images) for images in judged])
+    image, rank = np.concatenate(judged), np.concatenate(found)
+    listed = rank >= 0
+    query, image, rank = query[listed], image[listed], rank[listed]
+    order = np.lexsort((rank, query))
+    return Run(query_names(truth), query[order], rank[order], image[order]), warnings
+
+
+def checked_rows(
+    truth: Gnd, scores: Path | None, ranks: Path | None, warnings: list[str]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Number of every query and its checked row of scores, or its ranked images; notes go to `warnings`."""
+    if (scores is None) == (ranks is None):
+        raise UsageError("give either --scores or --ranks")
     path = Path(scores or ranks or "")
     matrix = load_array(path)
     if scores is not None:
         _check_scores(path, matrix, truth)
     else:
         _check_ranks(path, matrix, truth, warnings)
-    found = []
-    for number in track(range(len(judged)), "ranking", unit="queries"):
+    for number in track(range(len(truth.queries)), "ranking", unit="queries"):
+        row = np.asarray(matrix[number] if scores is not None else matrix[:, number])
         if scores is not None:
-            row = np.asarray(matrix[number])
             _check_finite(path, row, number, truth)
-            found.append(ranks_by_counting(row, judged[number]))
         else:
-            column = np.asarray(matrix[:, number])
-            _check_column(path, column, number, truth)
-            found.append(ranks_in_order(column, judged[number]))
-    query = np.repeat(np.arange(len(judged)), [len(images) for images in judged])
-    image, rank = np.concatenate(judged), np.concatenate(found)
-    listed = rank >= 0
-    query, image, rank = query[listed], image[listed], rank[listed]
-    order = np.lexsort((rank, query))
-    names = truth.queries
-    if len(set(names)) < len(names):
-        names = tuple(f"{name}#{number}" for number, name in enumerate(names))
-    return _Run(names, query[order], rank[order], image[order]), warnings
+            _check_column(path, row, number, truth)
+        yield number, row
+
+
+def query_names(truth: Gnd) -> tuple[str, ...]:
+    """The queries' names, numbered where two are alike."""
+    if len(set(truth.queries)) == len(truth.queries):
+        return truth.queries
+    return tuple(f"{name}#{number}" for number, name in enumerate(truth.queries))
 
 
 def _check_scores(path: Path, matrix: np.ndarray, truth: Gnd) -> None:

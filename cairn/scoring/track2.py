@@ -14,7 +14,6 @@ from cairn.metrics.result import ScoredRun
 from cairn.progress import track
 from cairn.scoring.disc21 import read_truth, score_matches
 
-MAX_DIM = 256
 MAX_BYTES = 64 << 30
 BLOCK = 1 << 24  # similarities computed at once
 
@@ -149,9 +148,9 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
                 if data.size * data.dtype.itemsize > MAX_BYTES:
                     raise InputError(f"{path}: {key} takes more than {MAX_BYTES >> 30} GiB")
             shape, kind = file["vectors"].shape, file["vectors"].dtype.kind  # type: ignore[union-attr]
-            if len(shape) != 2 or kind != "f" or not 1 <= shape[1] <= MAX_DIM:
+            if len(shape) != 2 or kind != "f" or not 1 <= shape[1] <= micro_ap.MAX_DIM:
                 raise InputError(
-                    f"{path}: vectors have the shape {shape}; expected floats [images, at most {MAX_DIM}]"
+                    f"{path}: vectors have the shape {shape}; expected floats [images, at most {micro_ap.MAX_DIM}]"
                 )
             if file["image_names"].shape != shape[:1]:  # type: ignore[union-attr]
                 raise InputError(f"{path}: image_names and vectors differ in length")

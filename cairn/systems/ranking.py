@@ -70,6 +70,7 @@ def search(
         "stage": STAGE,
         "queries": len(found),
         "gallery": len(gallery),
+        "dim": gallery.dim,
         "top": min(checked.top, len(gallery)),
         "index": None,
     }

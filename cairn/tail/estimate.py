@@ -30,8 +30,8 @@ class TailEstimate:
 
     `estimates` name -> mean AP@K at N; `per_query` name -> [Q] for default, evt, count and naive; `ci95`
     name -> (low, high); `model_bias` the self-calibrated bias of the default, None where not measurable;
-    `hardness` [P] the default's posterior mean of log x, exponentiated; `posterior`, `tail` the fits
-    themselves.
+    `hardness` [P] the default's posterior mean of log x, exponentiated; `posteriors` (one per number of
+    exceedances that entered the mean), `tail` the fits themselves.
     """
 
     estimates: dict[str, float]
@@ -41,7 +41,7 @@ class TailEstimate:
     diagnostics: dict[str, Any]
     warnings: list[str]
     hardness: np.ndarray
-    posterior: TailPosterior
+    posteriors: tuple[TailPosterior, ...]
     tail: TailFit
 
     def record(self, per_query: bool = False) -> dict[str, Any]:
@@ -101,7 +101,8 @@ def estimate_tail(
         "count": baselines.count(scores, gallery, cutoff),
         "naive": baselines.naive(scores, cutoff),
     }
-    posterior, prediction = choose_posterior(scores, gallery, cutoff)
+    tails, prediction, disagreement = choose_posterior(scores, gallery, cutoff)
+    posterior = tails[-1]
     default = average_precision(prediction.precision, scores.query, scores.positives, cutoff)
     calibration = None
     if gallery > scores.sample_size:
@@ -120,8 +121,10 @@ def estimate_tail(
     variance = mean_variance(scores, prediction.variance, cutoff)
     draws = calibration.draws if calibration else np.empty((0, len(scores.top)))
     ci95 = {
-        "fixed_queries": fixed_interval(means["default"], np.sqrt(variance + spread**2), bias),
-        "new_queries": nested_interval(default, draws, variance, bias, seed=seed),
+        "fixed_queries": fixed_interval(
+            means["default"], np.sqrt(variance + spread**2 + disagreement**2), bias
+        ),
+        "new_queries": nested_interval(default, draws, variance + disagreement**2, bias, seed=seed),
         "evt_queries": query_interval(values["evt"], seed=seed),
     }
     hardness = np.exp(prediction.log_hardness)
@@ -135,18 +138,18 @@ def estimate_tail(
         facts,
         _warnings(scores, gallery, cutoff, facts, calibration, correction),
         hardness,
-        posterior,
+        tails,
         tail,
     )
 
 
 def default_curve(
-    scores: SampleScores, posterior: TailPosterior, sizes: np.ndarray, cutoff: int
+    scores: SampleScores, posteriors: tuple[TailPosterior, ...], sizes: np.ndarray, cutoff: int
 ) -> np.ndarray:
     """The posterior estimate of mean AP@K at gallery sizes [n] >= S (uncorrected)."""
     out = []
     for size in sizes:
-        terms = predict(scores, posterior, float(size), cutoff).precision
+        terms = np.mean([predict(scores, tail, float(size), cutoff).precision for tail in posteriors], axis=0)
         out.append(average_precision(terms, scores.query, scores.positives, cutoff).mean())
     return np.array(out)
 

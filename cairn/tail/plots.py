@@ -76,7 +76,7 @@ def gallery_table(
     sizes = np.unique(np.geomspace(scores.sample_size, max(gallery, scores.sample_size + 1) * 3, 16).round())
     x = evt_hardness(scores, result.tail)
     series = {
-        "default": default_curve(scores, result.posterior, sizes, cutoff),
+        "default": default_curve(scores, result.posteriors, sizes, cutoff),
         "evt": np.array([baselines.per_query(scores, x, n, cutoff).mean() for n in sizes]),
         "count": np.array([baselines.count(scores, n, cutoff).mean() for n in sizes]),
     }
@@ -117,7 +117,7 @@ def sample_table(
         if top.shape[1] < 25:
             continue
         part = scores.with_top(top, max(scores.sample_size // parts, top.shape[1]))
-        _, prediction = choose_posterior(part, gallery, cutoff)
+        prediction = choose_posterior(part, gallery, cutoff).prediction
         terms = average_precision(prediction.precision, scores.query, scores.positives, cutoff)
         x = evt_hardness(part, fit_tail(top, max(round(top.shape[1] * 0.05), 10)))
         values = {

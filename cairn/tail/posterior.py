@@ -42,6 +42,9 @@ _LUMPS = np.array(
 _DEEPEST = 42  # t + j of the largest
 FEWEST_EXCEEDANCES = 20
 AGREEMENT = 0.0016  # mean AP per e-fold of N/S by which two thresholds may differ where both are right
+# Spread of shapes between queries above which a pool is taken for clusters: 0.24 to 0.38 in clustered pools, 0.03
+# to 0.06 in pools with lumps, 0.17 where half the queries have another shape (shapes and seeds used while tuning).
+CLUSTERED = 0.2
 RESOLVED = 10  # from this count on, c/S is more certain than any fit
 _TABLE_INDEX = 64  # positives ranked later within their query than this use the mean hardness instead
 
@@ -114,13 +117,29 @@ def fit_posterior(top: np.ndarray, k: int) -> TailPosterior:
     )
 
 
-def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> tuple[TailPosterior, Prediction]:
-    """Posterior and prediction at the largest number of exceedances that no smaller one contradicts.
+class Choice(NamedTuple):
+    """The tails that an estimate is made of, their mean prediction, and how far they lie apart.
 
-    Candidates are `default_exceedances` and its halves down to 20. One is given up where a smaller k puts
+    `tails`: posteriors at falling numbers of exceedances, one or more; `prediction`: the mean of theirs;
+    `disagreement`: standard error of mean AP@K over all candidates down to the last of them, 0 for one.
+    """
+
+    tails: tuple[TailPosterior, ...]
+    prediction: Prediction
+    disagreement: float
+
+
+def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> Choice:
+    """Posteriors from `default_exceedances` down to the largest number that no smaller one contradicts.
+
+    Candidates are `default_exceedances` and its halves down to 20. One is contradicted where a smaller k puts
     mean AP@K at N higher by more than `AGREEMENT` per e-fold of N/S plus twice the paired standard error
     over queries: a pool made of clusters ends sooner near the top than its wider tail suggests. After Lepski
     (Theory Probab. Appl. 1990); one-sided, since lumps of confusers make few exceedances err downwards.
+    Confusers that are too few or too scattered to be told apart contradict in the same way, but there the
+    larger k is the better one. Where shapes differ between queries by more than `CLUSTERED` the pool is taken
+    to be made of clusters and the uncontradicted k stands alone; elsewhere the prediction is the mean over
+    all candidates down to it. Either way their disagreement belongs in the interval.
     """
     sizes = [default_exceedances(scores.top.shape[1])]
     while sizes[-1] > FEWEST_EXCEEDANCES:
@@ -129,11 +148,26 @@ def choose_posterior(scores: SampleScores, gallery: float, cutoff: int) -> tuple
     found = [predict(scores, tail, gallery, cutoff) for tail in tails]
     ap = [average_precision(f.precision, scores.query, scores.positives, cutoff) for f in found]
     allowed = AGREEMENT * np.log(gallery / scores.sample_size)
+    last = len(tails) - 1
     for place, values in enumerate(ap):
         moves = [other - values for other in ap[place + 1 :]]
         if all(move.mean() <= allowed + 2 * move.std() / np.sqrt(len(move)) for move in moves):
-            return tails[place], found[place]
-    return tails[-1], found[-1]
+            last = place
+            break
+    means = np.array([values.mean() for values in ap[: last + 1]])
+    if tails[0].shape_spread > CLUSTERED:
+        return Choice((tails[last],), found[last], _standard_error(means))
+    return Choice(tuple(tails[: last + 1]), mean_prediction(found[: last + 1]), _standard_error(means))
+
+
+def _standard_error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def mean_prediction(predictions: list[Prediction]) -> Prediction:
+    """The mean of several predictions of the same positives, each as likely to be right."""
+    columns = [np.mean(column, axis=0) for column in zip(*predictions, strict=True)]
+    return Prediction(columns[0], columns[1], columns[2], float(columns[3]))
 
 
 def predict(

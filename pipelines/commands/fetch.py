@@ -61,6 +61,7 @@ def _benchmark(name: str, root: Any) -> tuple[str, dict[str, Any]]:
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise UsageError(f"no benchmark {name!r}{hint}; there are: {', '.join(names)}")
     adapter = entry.pop("adapter")
+    entry.pop("metric", None)
     module = load_adapter(adapter, name)
     return adapter, validate(module.Parameters, entry, f"benchmark {name}")
 

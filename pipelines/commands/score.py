@@ -49,16 +49,20 @@ def instre(
     gnd: Gnd,
     scores: Scores = None,
     ranks: Ranks = None,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", min=1, help="mAP@k as ILIAS defines it: 1000 where ILIAS distractors are added."),
+    ] = None,
     json: Json = False,
     per_query: PerQuery = False,
 ) -> None:
-    """INSTRE: mAP (trapezoid AP) over its 1,250 queries.
+    """INSTRE: mAP (trapezoid AP) over its 1,250 queries; with ILIAS distractors mAP@1000.
 
     Example: `cairn score instre --gnd gnd_instre.pkl --ranks ranks.npy`
     """
-    from cairn.scoring.revisitop import score_instre
+    from cairn.scoring.instre import score
 
-    _show(score_instre(gnd, scores, ranks), json, per_query)
+    _show(score(gnd, scores, ranks, k), json, per_query)
 
 
 @app.command("gldv2")

@@ -193,6 +193,21 @@ def inquire() -> Files:
     }
 
 
+def inquire_rerank() -> Files:
+    """Two queries with three and two images, one image in both lists; the second query has no iconic group."""
+    images = [f"train/0000{n}_Animalia_Chordata/{n}0be103-954f.jpg" for n in range(4)]
+    header = "query,inat24_file_name,relevant,supercategory,category,iconic_group"
+    first = '"A mongoose, upright",{},{},Behavior,Defense,Mammals'
+    second = "Fishing net on a reef,{},{},Context,Human Impact,"
+    rows = [first.format(images[n], int(n == 1)) for n in range(3)]
+    rows += [second.format(images[n], int(n == 3)) for n in (0, 3)]
+    members = {f"train_rerank/{name.removeprefix('train/')}": picture(n) for n, name in enumerate(images)}
+    return {
+        "inquire/inquire_rerank.csv": lines(header, *rows),
+        "inquire/train_rerank.tar": tar({**members, "train_rerank/00009_Plantae/other.jpg": picture(9)}),
+    }
+
+
 def ilias() -> Files:
     """Two instances with positives, image and text queries, and the 45 shards of mini-ILIAS."""
     core = {}

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from cairn.benchmarks.adapters import load_adapter
+from cairn.benchmarks.known import entry_of
 from cairn.benchmarks.structure import GroundTruth, Query, read_ground_truth
 from cairn.errors import ArtifactError
 from cairn.metrics.evaluate import score_ranking
 from cairn.metrics.result import ScoredRun
 from cairn.results.scoring import score_run
 from cairn.results.table import read_results
-from cairn.scoring import disc21, forb, gldv2, ilias, inquire, revisitop
+from cairn.scoring import disc21, forb, gldv2, ilias, inquire, instre, revisitop
 from tests.benchmarks import publications as published
 from tests.benchmarks.test_published import Project, gallery, project, server
 
@@ -69,7 +70,7 @@ def pipeline(project: Project, name: str, scores: Scores, top: int = 10**9, stag
         reranking=run,
         ground_truth=folder / "ground_truth",
         manifest=folder / "manifest",
-        metric=load_adapter(parameters["adapter"], name).METRIC,
+        metric=(entry_of(name) or {}).get("metric") or load_adapter(parameters["adapter"], name).METRIC,
         output=output,
     )
     return {
@@ -168,6 +169,37 @@ def test_disc21(project: Project, seed: int):
     assert_same(pipeline(project, "disc21", scores), official(disc21.score(predictions, truth_file)))
 
 
+def test_disc21_track_2_needs_every_pair_and_short_descriptors(project: Project, monkeypatch):
+    project.serve(published.disc21())
+    truth, images = project.run("disc21-track2")
+    scores = scores_with_ties(truth, gallery(images), 4, 7)
+    (project.root / "run").mkdir()
+    facts = project.root / "run" / "ranking.json"
+    facts.write_text('{"dim": 256}')
+    whole = pipeline(project, "disc21-track2", scores)
+    rows = [f"{query},{image},{value}" for query, of in scores.items() for image, value in of.items()]
+    (project.root / "all.csv").write_bytes(published.lines("query_id,reference_id,score", *rows))
+    truth_file = next(project.root.glob("artifacts/disc21-track2/sources/**/public_ground_truth.csv"))
+    assert_same(whole, official(disc21.score(project.root / "all.csv", truth_file)))
+    with pytest.raises(ArtifactError, match=r"first 19 images, all of which .* raise search.top"):
+        pipeline(project, "disc21-track2", scores, top=19)
+    # With the best two pairs alone, a cut behind what could belong to them takes nothing away.
+    monkeypatch.setattr("cairn.metrics.micro_ap.LIMIT", 2)
+    best = {
+        query: {image: of[image] + 9 * (n in (1, 2)) for n, image in enumerate(of)}
+        for query, of in scores.items()
+    }
+    two = pipeline(project, "disc21-track2", best)
+    assert two == pipeline(project, "disc21-track2", best, top=10)
+    assert two != whole
+    facts.write_text('{"dim": 257}')
+    with pytest.raises(ArtifactError, match="257 dimensions; track 2 of DISC21 admits 256"):
+        pipeline(project, "disc21-track2", scores)
+    with pytest.raises(ArtifactError, match="run of track 1"):
+        facts.write_text('{"dim": 2}')
+        pipeline(project, "disc21-track2", scores, stage="geometry-k10")
+
+
 def test_inquire(project: Project, monkeypatch: pytest.MonkeyPatch):
     # The archive of the fixture is not the published one: unpacked images are used instead.
     files = published.inquire()
@@ -193,10 +225,29 @@ def test_inquire(project: Project, monkeypatch: pytest.MonkeyPatch):
     kept = [line for line in names[1].read_text().splitlines() if line.split(",")[0] in {"query_id", *known}]
     names[1].write_bytes(published.lines(*kept))
     theirs = official(inquire.score(*names, run))
-    # `cairn score` has a slice for queries without an iconic group; the structure has no attribute there.
-    assert_same(
-        pipeline(project, "inquire", scores), {n: v for n, v in theirs.items() if n[0] != "iconic-group-"}
-    )
+    assert not any(name.endswith("-") for name, _ in theirs)  # one query has no iconic group: no slice for it
+    assert_same(pipeline(project, "inquire", scores), theirs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_inquire_rerank(project: Project, seed: int):
+    project.serve(published.inquire_rerank())
+    truth, images = project.run("inquire-rerank")
+    assert [query.text for query in truth.queries] == ["A mongoose, upright", "Fishing net on a reef"]
+    assert gallery(images) == [f"train/0000{n}_Animalia_Chordata/{n}0be103-954f.jpg" for n in range(4)]
+    scores = scores_with_ties(truth, gallery(images), seed, 2)
+    run = project.root / "run.csv"
+    rows = [
+        f'"{query}",{image},{of[image]}'
+        for query, of in scores.items()
+        for image in truth.relevance[query]  # the query's own list alone
+    ]
+    run.write_bytes(published.lines("query_id,image_path,score", *rows))
+    rerank = next(project.root.glob("artifacts/inquire-rerank/sources/**/inquire_rerank.csv"))
+    theirs = official(inquire.score_rerank(rerank, run))
+    assert {name for name, _ in theirs} >= {"all", "category-defense", "iconic-group-mammals"}
+    # However the ranking is cut, every image of a query's list is in it with its rank.
+    assert_same(pipeline(project, "inquire-rerank", scores, top=1), theirs)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -219,7 +270,24 @@ def test_instre(project: Project):
     listed = pickle.loads(gnd.read_bytes())["imlist"]
     matrix = project.root / "scores.npy"
     np.save(matrix, np.array([[of[image] for image in listed] for of in scores.values()]))
-    assert_same(pipeline(project, "instre", scores, top=1), official(revisitop.score_instre(gnd, matrix)))
+    assert_same(pipeline(project, "instre", scores, top=1), official(instre.score(gnd, matrix)))
+
+
+@pytest.mark.parametrize("top", [10**9, 1000])
+def test_instre_with_distractors(project: Project, top: int):
+    project.serve({**published.instre(), **published.ilias()})
+    truth, images = project.run("instre-mini-ilias")
+    listed = gallery(images)
+    assert len(listed) == 3 + 45
+    scores = scores_with_ties(truth, listed, 3, 9)
+    gnd = next(project.root.glob("artifacts/instre-mini-ilias/sources/**/gnd_instre.pkl"))
+    own = pickle.loads(gnd.read_bytes())["imlist"]
+    order = [*own, *(image for image in listed if image not in own)]
+    matrix = project.root / "scores.npy"
+    np.save(matrix, np.array([[of[image] for image in order] for of in scores.values()]))
+    theirs = official(instre.score(gnd, matrix, k=1000))
+    assert {metric for _, metric in theirs} == {"map@1000", "oracle@1000"}
+    assert_same(pipeline(project, "instre-mini-ilias", scores, top=top), theirs)
 
 
 def test_roxford(project: Project):

@@ -1,6 +1,7 @@
 """Every published benchmark, from its own files to the common structure, through the steps of the graph."""
 
 import gzip
+import hashlib
 import json
 import pickle
 import tarfile
@@ -18,7 +19,7 @@ from cairn.benchmarks.adapters import load_adapter
 from cairn.benchmarks.known import entry_of, known_benchmarks
 from cairn.benchmarks.published import fetch_published, write_published
 from cairn.benchmarks.structure import GroundTruth, read_ground_truth
-from cairn.errors import CairnError, InputError, SourceError
+from cairn.errors import CairnError, ImageError, InputError, SourceError
 from cairn.images.manifest import ImageSource, Manifest, read_manifest
 from cairn.metrics.evaluate import parse_protocol
 from cairn.parameters import load_parameters, validate
@@ -98,6 +99,7 @@ class Project:
         entry = entry_of(name)
         assert entry is not None
         adapter = entry.pop("adapter")
+        entry.pop("metric", None)
         model = load_adapter(adapter, name).Parameters
         return {"adapter": adapter, "settings": validate(model, {**entry, **changes}, name)}
 
@@ -115,6 +117,65 @@ def gallery(manifest: Manifest) -> list[str]:
 
 def queries(manifest: Manifest) -> list[str]:
     return [manifest.image_id[row] for row in manifest.rows(query=True)]
+
+
+def gldv2_with_damage(*numbers: int) -> dict[str, bytes]:
+    """The index images with these numbers are no images; their archives have the MD5 of what they hold."""
+    files = published.gldv2()
+    for n in numbers:
+        data = published.tar({f"0/0/0/{n:016x}.jpg": b"\xff\xd8 no picture"})
+        files[f"{published.S3}/index/images_{n:03d}.tar"] = data
+        digest = hashlib.md5(data).hexdigest()
+        files[f"{published.S3}/md5sum/index/md5.images_{n:03d}.txt"] = (
+            f"{digest}  images_{n:03d}.tar\n".encode()
+        )
+    return files
+
+
+def test_damaged_distractors_are_left_out_listed_and_said_where_that_is_asked_for(project):
+    project.serve(gldv2_with_damage(20, 41))
+    truth, images = project.run("gldv2", damaged=2)
+    assert len(gallery(images)) == 98 and f"{20:016x}" not in images.image_id
+    artifact = project.root / "artifacts" / "gldv2"
+    listed = json.loads((artifact / "manifest" / "damaged.json").read_text())
+    assert listed["left_out"] == 2
+    assert [each["image_id"] for each in listed["images"]] == [f"{20:016x}", f"{41:016x}"]
+    assert all("corrupt" in each["reason"] or "JPEG" in each["reason"] for each in listed["images"])
+    notes = json.loads((artifact / "ground_truth" / "benchmark.json").read_text())["notes"]
+    assert any(note.startswith("2 damaged images are left out") for note in notes)
+    assert len(truth.queries) == 3
+
+
+@pytest.mark.parametrize(
+    ("numbers", "allowed", "complaint"),
+    [
+        ((20, 41), 1, r"2 images are damaged; `damaged` lets 1 be left out"),
+        ((20, 41), 0, r"2 of 103 images are damaged"),
+        ((5,), 9, r"0000000000000005 .*it is a query or judged"),
+    ],
+)
+def test_damaged_images_beyond_what_is_allowed_stop_the_manifest(project, numbers, allowed, complaint):
+    project.serve(gldv2_with_damage(*numbers))
+    with pytest.raises(ImageError, match=complaint):
+        project.run("gldv2", damaged=allowed)
+
+
+def test_without_damage_the_list_is_empty_and_nothing_is_said(project):
+    project.serve(published.roxford())
+    project.run("roxford5k", damaged=3)
+    artifact = project.root / "artifacts" / "roxford5k"
+    assert json.loads((artifact / "manifest" / "damaged.json").read_text()) == {"left_out": 0, "images": []}
+    assert len(json.loads((artifact / "ground_truth" / "benchmark.json").read_text())["notes"]) == 1
+
+
+def test_a_repacked_archive_gives_the_same_images(project):
+    project.serve(published.roxford())
+    _, images = project.run("roxford5k", repack=True)
+    assert set(images.archive) == {".cairn/downloads/revisitop/oxbuild_images-v1.tgz.tar"}
+    assert ImageSource(images, project.root).read(3) == published.picture(3)
+    listed = project.sources("roxford5k")
+    assert listed["oxbuild_images-v1.tgz"]["kind"] == "original"
+    assert listed["oxbuild_images-v1.tgz"]["sha256"] in listed["oxbuild_images-v1.tgz.tar"]["note"]
 
 
 def test_roxford(project):

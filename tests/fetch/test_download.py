@@ -346,3 +346,11 @@ def test_progress_counts_bytes_and_never_goes_past_the_end(server, target):
     assert seen[0] == (0, len(DATA))
     assert seen[-1] == (len(DATA), len(DATA))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_further_tries_are_announced(tmp_path, capsys):
+    with pytest.raises(SourceError, match="after 4 tries"):
+        fetch_file("http://127.0.0.1:9/a.csv", tmp_path / "a.csv", policy=FAST)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.rsplit("; ", 1)[1] for line in said] == [f"trying again ({n} of 3)" for n in (1, 2, 3)]
+    assert all(line.startswith("a.csv: connection refused") for line in said)

@@ -1,5 +1,6 @@
 """A download folder: every file once, each remembered, taken from a mirror or a directory where asked."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -125,6 +126,32 @@ def test_gzip_tars_get_a_seek_index_and_plain_tars_none(server, tmp_path):
     fetch_sources(sources, tmp_path / "d", policy=FAST)
     assert (tmp_path / "d" / "a.tgz.gzidx").is_file()
     assert not (tmp_path / "d" / "b.tar.gzidx").exists()
+
+
+def test_a_gzip_tar_is_repacked_once_and_both_hashes_are_kept(server, tmp_path, monkeypatch, capsys):
+    data = tarball(["a.jpg"], "w:gz")
+    entry = source("x/a.tgz", kind="images", role="gallery", url=server.put("a.tgz", data))
+    plain_tar = source("b.tar", kind="images", url=server.put("b.tar", tarball(["b.jpg"])))
+    found = fetch_sources([entry, plain_tar], tmp_path / "d", policy=FAST, repack=True)
+    assert [each.path.name for each in found] == ["a.tgz.tar", "b.tar"]
+    plain = gzip.decompress(data)
+    assert found[0].path.read_bytes() == plain
+    assert not (tmp_path / "d/x/a.tgz.gzidx").exists()
+    original, inflated, other = describe(found, tmp_path)
+    assert (original["path"], original["kind"], original["sha256"]) == (
+        "d/x/a.tgz", "original", hashlib.sha256(data).hexdigest(),
+    )  # fmt: skip
+    assert (inflated["path"], inflated["kind"], inflated["role"]) == ("d/x/a.tgz.tar", "images", "gallery")
+    assert inflated["sha256"] == hashlib.sha256(plain).hexdigest() and inflated["url"] is None
+    assert original["sha256"] in inflated["note"] and other["kind"] == "images"
+    assert "repacking a.tgz" in capsys.readouterr().err
+    monkeypatch.setattr("cairn.images.gzip_tars.repack", None)
+    assert fetch_sources([entry, plain_tar], tmp_path / "d", policy=FAST, repack=True) == found
+    monkeypatch.undo()
+    # A plain tar that was touched is made again from the archive.
+    found[0].path.write_bytes(b"other")
+    assert fetch_sources([entry], tmp_path / "d", policy=FAST, repack=True) == found[:1]
+    assert found[0].path.read_bytes() == plain
 
 
 def test_only_truth_or_images(server, tmp_path):

@@ -1,5 +1,7 @@
 """Archives in place: the same images whatever holds them, and nothing hostile gets through."""
 
+import gzip
+import hashlib
 import io
 import os
 import pickle
@@ -20,8 +22,8 @@ from cairn.images.archives import (
     Member,
     archive_kind,
     list_members,
-    write_gzip_index,
 )
+from cairn.images.gzip_tars import repack, write_gzip_index
 from tests.images.pictures import files
 
 FILES = files()
@@ -118,6 +120,53 @@ def test_a_gzip_tar_with_a_stored_index(tmp_path: Path) -> None:
     assert list_members(path) == before
     last = max(before, key=lambda member: member.offset)
     assert ArchiveReader(tmp_path).read(path.name, *vars(last).values()) == FILES[last.name]
+
+
+def test_a_gzip_tar_repacked_is_the_tar_it_was(tmp_path: Path) -> None:
+    path = make("tar.gz", tmp_path)
+    plain = gzip.decompress(path.read_bytes())
+    size, sha256 = repack(path, tmp_path / "plain.tar")
+    assert (tmp_path / "plain.tar").read_bytes() == plain
+    assert (size, sha256) == (len(plain), hashlib.sha256(plain).hexdigest())
+    # Offsets in the plain tar are those in the inflated stream.
+    assert list_members(tmp_path / "plain.tar") == list_members(path)
+
+
+def test_a_gzip_tar_of_several_members_is_indexed(tmp_path: Path) -> None:
+    plain = make("tar", tmp_path).read_bytes()
+    path = tmp_path / "parts.tgz"
+    path.write_bytes(gzip.compress(plain[:5000]) + gzip.compress(plain[5000:]))
+    write_gzip_index(path)
+    assert list_members(path) == list_members(tmp_path / "pictures.tar")
+
+
+def gzip_bomb(path: Path) -> Path:
+    """64 MiB of zeros, as a member that is no image, in 64 KiB."""
+    with tarfile.open(path, "w:gz") as tar:
+        info = tarfile.TarInfo("zeros.bin")
+        info.size = 64 << 20
+        tar.addfile(info, io.BytesIO(bytes(info.size)))
+    return path
+
+
+@pytest.mark.parametrize(
+    "read", [list_members, write_gzip_index, lambda path: repack(path, path.with_name("t"))]
+)
+def test_a_gzip_bomb_is_refused_by_whoever_inflates_it(tmp_path: Path, read) -> None:
+    path = gzip_bomb(tmp_path / "bomb.tgz")
+    with pytest.raises(SourceError, match=r"bomb\.tgz: grows more than 200 times"):
+        read(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("read", [write_gzip_index, lambda path: repack(path, path.with_name("t"))])
+@pytest.mark.parametrize("share", [0.3, 0.98, 0.9999])
+def test_a_gzip_tar_cut_short_is_refused_by_whoever_inflates_it(tmp_path: Path, read, share: float) -> None:
+    path = make("tar.gz", tmp_path)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(SourceError, match=r"not a readable gzip file"):
+        read(path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_long_names_and_pax_headers(tmp_path: Path) -> None:

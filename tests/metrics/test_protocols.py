@@ -8,7 +8,7 @@ import pytest
 from cairn.benchmarks.structure import GroundTruth, Query
 from cairn.errors import ParameterError
 from cairn.metrics.evaluate import score_ranking
-from cairn.scoring import disc21, gldv2, ilias, inquire, revisitop
+from cairn.scoring import disc21, gldv2, ilias, inquire, instre
 from tests.scoring.cases import write_csv
 
 N_QUERIES, N_IMAGES, TOP = 12, 60, 20
@@ -54,7 +54,7 @@ def test_instre(case, tmp_path):
     images = [f"i{i:02d}" for i in range(N_IMAGES)]
     (tmp_path / "gnd.json").write_text(json.dumps({"imlist": images, "qimlist": list(relevance), "gnd": gnd}))
     np.save(tmp_path / "scores.npy", scores)
-    expected = revisitop.score_instre(tmp_path / "gnd.json", tmp_path / "scores.npy")
+    expected = instre.score(tmp_path / "gnd.json", tmp_path / "scores.npy")
     run = score_ranking(ranking, truth_of(relevance), "instre", N_IMAGES)
     assert values(run) == values(expected)
     assert run.rows[0].low < run.rows[0].value < run.rows[0].high

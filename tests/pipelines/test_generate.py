@@ -38,6 +38,21 @@ def test_runs_come_from_params_yaml_at_run_time():
             assert stages[name]["foreach"] == "${runs}"
 
 
+def test_known_benchmarks_are_written_out_since_dvc_cannot_read_them_in_params_yaml(tmp_path: Path):
+    text = (REPOSITORY / "params.yaml").read_text("utf-8")
+    (tmp_path / "params.yaml").write_text(
+        f"{text}  mine: {{benchmark: rparis6k, system: colour-histogram}}\n"
+    )
+    stages = yaml.safe_load(pipeline_text(load_parameters(tmp_path / "params.yaml")))["stages"]
+    assert stages["sources-revisitop"]["foreach"] == {"rparis6k": {"name": "rparis6k"}}
+    for name, step in steps().items():
+        if step.scope == "benchmark" and name != "sources":
+            assert stages[name]["foreach"] == {
+                "toytown": {"training": "toytown"},
+                "rparis6k": {"training": "toytown"},
+            }
+
+
 def test_the_graph_covers_every_run_upstream_first():
     nodes = build_graph(load_parameters(REPOSITORY / "params.yaml"))
     seen: set[str] = set()

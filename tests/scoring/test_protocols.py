@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cairn.errors import InputError, UsageError
-from cairn.scoring import disc21, forb, gldv2, ilias, inquire, revisitop
+from cairn.scoring import disc21, forb, gldv2, ilias, inquire, instre, revisitop
 from tests.scoring.cases import write_csv, write_ndjson
 
 
@@ -75,10 +75,28 @@ def _saved(tmp_path, array):
 
 def test_instre_in_both_layouts(tmp_path):
     scores = _saved(tmp_path, np.array([[9, 5, 5, 5, 1, 0]], np.float32))
-    ok = revisitop.score_instre(gnd(tmp_path, [{"ok": [1, 3], "bbx": [0, 0, 9, 9]}]), scores)
+    ok = instre.score(gnd(tmp_path, [{"ok": [1, 3], "bbx": [0, 0, 9, 9]}]), scores)
     assert ok.value("all", "map") == pytest.approx(((0 + 1 / 2) / 2 + (1 / 3 + 2 / 4) / 2) / 2)
-    revisited = revisitop.score_instre(gnd(tmp_path, [ENTRY]), scores)
+    revisited = instre.score(gnd(tmp_path, [ENTRY]), scores)
     assert revisited.value("all", "map") == pytest.approx((1 + (1 / 2 + 2 / 3) / 2) / 2)
+
+
+def test_instre_at_k_is_ilias_s_definition(tmp_path):
+    path = gnd(tmp_path, [{"ok": [1, 3], "junk": [0]}], 4)
+    scores = _saved(tmp_path, np.array([[9, 5, 6, 5, 7, 5]], np.float16))
+    run = instre.score(path, scores, k=3)
+    # Without junk 4, 2, 1 (3 and 5 tie with it, and lie behind): one of three found, at place 3.
+    assert run.value("all", "map@3") == pytest.approx(1 / 3 / 2)
+    assert run.value("all", "oracle@3") == pytest.approx(1 / 3 * 3 / 2)
+    whole = instre.score(path, scores, k=1000)
+    assert whole.value("all", "map@1000") == pytest.approx(2 / 5)  # the tie of three is one threshold
+    np.save(tmp_path / "r.npy", np.array([[0, 4, 2, 1, 3, 5]]).T)
+    ranks = instre.score(path, ranks=tmp_path / "r.npy", k=3)
+    assert ranks.value("all", "map@3") == run.value("all", "map@3")
+    whole_numbers = _saved(tmp_path, np.array([[9, 5, 6, 5, 7, 5]], np.uint8))
+    assert instre.score(path, whole_numbers, k=3).rows == run.rows
+    with pytest.raises(UsageError, match="--k is 0"):
+        instre.score(path, scores, k=0)
 
 
 def test_gldv2(tmp_path):
@@ -240,6 +258,7 @@ def test_inquire_ties_are_one_threshold(tmp_path):
     run = [(1, "a", 0.9), (1, "b", 0.5), (1, "c", 0.5), (1, "d", 0.1)]
     files = inquire_files(tmp_path, run, [(1, "b"), (1, "d"), (2, "z")])
     result = inquire.score(*files, k=4)
+    assert "iconic-group:" not in {row.slice for row in result.rows}
     assert result.value("iconic-group:Birds", "map@4") == pytest.approx((1 / 3 + 2 / 4) / 2)
     shared = (1 / np.log2(3) + 1 / np.log2(4)) / 2
     best = 1 + 1 / np.log2(3)

@@ -10,11 +10,19 @@ from cairn.errors import InputError, UsageError
 from cairn.tail import baselines
 from cairn.tail.calibration import calibrate, split
 from cairn.tail.diagnostics import homogeneous, near_duplicates
-from cairn.tail.estimate import ESTIMATORS, _shift_mean, estimate_arrays, estimate_tail, parse_metric
+from cairn.tail.estimate import (
+    ESTIMATORS,
+    _shift_mean,
+    default_curve,
+    estimate_arrays,
+    estimate_tail,
+    parse_metric,
+)
 from cairn.tail.hard_mined import hard_mined
 from cairn.tail.hardness import fit_tail
 from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
-from cairn.tail.law import realised_precision
+from cairn.tail.law import average_precision, realised_precision
+from cairn.tail.posterior import CLUSTERED, choose_posterior, fit_posterior, predict
 from cairn.tail.scores import sample_scores
 
 
@@ -201,3 +209,50 @@ def test_shift_of_the_mean_keeps_certain_queries():
     moved = _shift_mean(values, 0.05)
     assert values.mean() - moved.mean() == pytest.approx(0.05)
     assert moved[0] == 0 and moved[1] == 1 and (moved >= 0).all()
+
+
+def crossed_by_a_bend():
+    """A tail that ends sharply at its top: few exceedances see the end, many do not."""
+    rng = np.random.default_rng(5)
+    depth = np.cumsum(rng.exponential(size=(300, 2000)), axis=1)
+    top = -np.log(depth)
+    top = np.where(top > -2.0, -2.0 + 0.15 * (top + 2.0), top).astype(np.float32)
+    pos_q = np.repeat(np.arange(300), 2)
+    return sample_scores(top, pos_q, rng.uniform(-3.0, -0.5, 600).astype(np.float32), 10**6)
+
+
+def test_thresholds_that_contradict_one_another_are_averaged_and_widen_the_interval():
+    scores = crossed_by_a_bend()
+    choice = choose_posterior(scores, 2 * 10**7, 100)
+    sizes = [tail.exceedances for tail in choice.tails]
+    assert len(sizes) > 1 and sizes == sorted(sizes, reverse=True)
+    each = [predict(scores, tail, 2 * 10**7, 100).precision for tail in choice.tails]
+    np.testing.assert_allclose(choice.prediction.precision, np.mean(each, axis=0), rtol=1e-12)
+    means = [average_precision(p, scores.query, scores.positives, 100).mean() for p in each]
+    assert choice.disagreement == pytest.approx(np.std(means, ddof=1) / np.sqrt(len(means)))
+    curve = default_curve(scores, choice.tails, np.array([2.0 * 10**7]), 100)
+    assert curve[0] == pytest.approx(np.mean(means))
+    got = estimate_tail(scores, 2 * 10**7, 100, estimators=("default",))
+    low, high = got.ci95["fixed_queries"]
+    assert high - low > 2 * 1.95 * choice.disagreement
+
+
+def test_one_tail_that_no_other_contradicts_stands_alone():
+    scores, gallery, cutoff, _ = exponential_world(1)
+    choice = choose_posterior(scores, gallery, cutoff)
+    assert len(choice.tails) == 1 and choice.disagreement == 0
+
+
+def test_where_tails_differ_widely_between_queries_one_threshold_is_kept():
+    """Tails that end at once beside heavy ones, as clusters make them: the uncontradicted k stands alone."""
+    rng = np.random.default_rng(6)
+    depth = np.cumsum(rng.exponential(size=(300, 2000)), axis=1) / 2000
+    shape = np.where(np.arange(300) % 2 == 0, -0.7, 0.35)[:, None]
+    top = ((depth**-shape - 1) / shape).astype(np.float32)
+    rows = np.repeat(np.arange(300), 2)
+    above = top[rows, 0] + rng.uniform(-0.2, 0.2, 600).astype(np.float32)
+    scores = sample_scores(top, rows, above, 10**6)
+    choice = choose_posterior(scores, 2 * 10**7, 100)
+    assert fit_posterior(scores.spread_top, 125).shape_spread > CLUSTERED
+    assert len(choice.tails) == 1
+    assert np.array_equal(choice.prediction.precision, predict(scores, choice.tails[0], 2e7, 100).precision)
