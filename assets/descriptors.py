@@ -1,20 +1,36 @@
 """One vector per image: what is searched."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.step import Job, step
+
+if TYPE_CHECKING:
+    from cairn.benchmarks.structure import GroundTruth
+
+
+def asked(job: Job) -> "GroundTruth":
+    """The queries with their boxes; without them where the system is the control of uncropped queries."""
+    from cairn.benchmarks.structure import read_ground_truth, without_boxes
+
+    truth = read_ground_truth(job.inputs["manifest"] / "queries")
+    return without_boxes(truth) if job.parameters["uncropped_queries"] else truth
 
 
 def sample(job: Job, stored: Path, items: int, seed: int) -> dict[str, Any]:
     """Recompute a few descriptors for `cairn bless`."""
-    from cairn.benchmarks.structure import read_ground_truth
+    from cairn.encoders import load_writer
+    from cairn.errors import InputError
     from cairn.images.manifest import read_manifest
     from cairn.systems.sampling import sample_descriptors
 
+    if load_writer(job.parameters["encoder"]) is not None:
+        raise InputError(
+            f"{job.parameters['encoder']}: run the step again instead, which is quick: no image is read"
+        )
     return sample_descriptors(
         read_manifest(job.inputs["manifest"] / "manifest.parquet"),
-        read_ground_truth(job.inputs["manifest"] / "queries"),
+        asked(job),
         job.root,
         job.inputs["vocabulary"],
         job.parameters["encoder"],
@@ -29,7 +45,7 @@ def sample(job: Job, stored: Path, items: int, seed: int) -> dict[str, Any]:
     scope="run",
     inputs={"manifest": "manifest", "vocabulary": "vocabulary"},
     output="artifacts/{benchmark}/{system}/descriptors",
-    parameters=("system.encoder", "system.settings"),
+    parameters=("system.encoder", "system.settings", "system.uncropped_queries"),
     picks=("encoder",),
     kinds=("parquet",),
     sample=sample,
@@ -37,16 +53,26 @@ def sample(job: Job, stored: Path, items: int, seed: int) -> dict[str, Any]:
 def descriptors(job: Job) -> None:
     """Global descriptors of the gallery (one Parquet shard per hash of the image id) and of the queries.
 
-    Queries are cropped to their box, gallery images never.
+    Queries are cropped to their box (not in the control of uncropped queries), gallery images never.
     """
-    from cairn.benchmarks.structure import read_ground_truth
     from cairn.cache import Cache
+    from cairn.encoders import load_writer
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_descriptors
 
+    manifest = read_manifest(job.inputs["manifest"] / "manifest.parquet")
+    truth = asked(job)
+    writer = load_writer(job.parameters["encoder"])
+    if writer is not None:
+        from cairn.systems.writing import Writing
+
+        parts = (job.root, job.benchmark, job.inputs["vocabulary"], job.parameters["settings"], job.output)
+        work = Writing(*parts, cache=Cache.of(job.root), features_code=job.features)
+        writer.write_descriptors(manifest, truth, work, job.output)
+        return
     extract_descriptors(
-        read_manifest(job.inputs["manifest"] / "manifest.parquet"),
-        read_ground_truth(job.inputs["manifest"] / "queries"),
+        manifest,
+        truth,
         job.root,
         job.inputs["vocabulary"],
         job.parameters["encoder"],

@@ -17,6 +17,7 @@ MODULES = (
     "vocabulary",
     "descriptors",
     "training_descriptors",
+    "readout",
     "ranking",
     "local",
     "reranking",

@@ -17,9 +17,19 @@ def training_descriptors(job: Job) -> None:
     Whole images, described as those of the gallery are; an empty artifact for every other system.
     """
     from cairn.cache import Cache
+    from cairn.encoders import load_writer
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_training_descriptors
 
+    writer = load_writer(job.parameters["encoder"])
+    if writer is not None and job.parameters["training_descriptors"]:
+        from cairn.systems.writing import Writing
+
+        training = read_manifest(job.inputs["training"] / "training.parquet")
+        parts = (job.root, job.benchmark, job.inputs["vocabulary"], job.parameters["settings"], job.output)
+        work = Writing(*parts, cache=Cache.of(job.root), features_code=job.features)
+        writer.write_training_descriptors(training, work, job.output)
+        return
     extract_training_descriptors(
         read_manifest(job.inputs["training"] / "training.parquet"),
         job.root,

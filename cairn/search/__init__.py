@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cairn.search.options import Options
+
 
 class Index(BaseModel):
     """The FAISS index that is built beside the exact search, and measured against it; see `cairn.search.index`."""
@@ -23,10 +25,8 @@ class Index(BaseModel):
         return self
 
 
-class SearchParameters(BaseModel):
-    """`search` of a system."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class SearchParameters(Options):
+    """`search` of a system: what is kept and built, and the options around the exact search."""
 
     top: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Images per query that the ranking holds, besides all judged ones."""

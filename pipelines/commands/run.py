@@ -113,10 +113,12 @@ QUESTION = "SELECT system, stage, slice, round(100 * value, 1) AS map FROM resul
 
 def example(rows: list) -> str:
     """The name, without the fields that do not apply, of the number worth following: hard mAP of the last stage."""
+    from cairn.results.names import is_first
+
     names = [row.name for row in rows]
     last = names[-1]
     own = [n for n in names if (n.benchmark, n.system) == (last.benchmark, last.system)]
     maps = [n for n in own if n.metric == "map"] or own
     hard = [n for n in maps if n.slice == "hard"] or maps
-    chosen = next((n for n in hard if n.stage != "global"), hard[0])
+    chosen = next((n for n in hard if not is_first(n.stage)), hard[0])
     return "/".join(field for field in chosen.fields if field != "-")
