@@ -315,7 +315,7 @@ def test_qwen3_vl_embedding(tmp_path: Path):
             rows.append(model(input_ids=ids, output_hidden_states=True).hidden_states[-1][:, -1])
     assert np.allclose(queries.describe_texts(texts), unit(torch.cat(rows)), atol=1e-4)
     wrong = load_encoder("qwen3-vl-embedding", {**keys, "preprocessing": {"multiple": 8, "size": 4096, "least": 1}})
-    with pytest.raises(InputError, match="set preprocessing.multiple to 16"):
+    with pytest.raises(InputError, match=r"set preprocessing\.multiple to 16"):
         described(wrong, images(1, 40, 40))
 
 

@@ -200,7 +200,7 @@ def damage(town: Town, root: Path, *names: str) -> Town:
 def test_a_damaged_image_fails_or_is_listed(mixed: Town, tmp_path: Path, use, capsys):
     town, cache = damage(mixed, tmp_path, "g05", "g07"), Cache(tmp_path / "cache")
     use(make())
-    with pytest.raises(ImageError, match="image g0[57]"):
+    with pytest.raises(ImageError, match=r"image g0[57]"):
         extract(town, tmp_path / "fails")
     for attempt in ("first", "from-the-cache"):
         use(make(damaged="missing"))
