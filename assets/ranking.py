@@ -5,9 +5,15 @@ from assets.step import Job, step
 
 @step(
     scope="run",
-    inputs={"descriptors": "descriptors", "manifest": "manifest", "ground_truth": "ground_truth"},
+    inputs={
+        "descriptors": "descriptors",
+        "readout": "readout",
+        "training_descriptors": "training_descriptors",
+        "manifest": "manifest",
+        "ground_truth": "ground_truth",
+    },
     output="artifacts/{benchmark}/{system}/ranking",
-    parameters=("system.search",),
+    parameters=("system.search", "system.uncropped_queries"),
     kinds=("faiss", "parquet"),
 )
 def ranking(job: Job) -> None:
@@ -27,6 +33,9 @@ def ranking(job: Job) -> None:
             read_ground_truth(job.inputs["ground_truth"]),
             job.parameters["search"],
             job.output,
+            readout=job.inputs["readout"],
+            training=job.inputs["training_descriptors"],
+            uncropped=job.parameters["uncropped_queries"],
             executor=executor,
             device=device_of(job.root),
             measurements=job.root

@@ -16,6 +16,8 @@ MODULES = (
     "training",
     "vocabulary",
     "descriptors",
+    "training_descriptors",
+    "readout",
     "ranking",
     "local",
     "reranking",

@@ -5,7 +5,7 @@ from assets.step import Job, step
 
 @step(
     scope="run",
-    inputs={"descriptors": "descriptors", "ground_truth": "ground_truth"},
+    inputs={"descriptors": "descriptors", "readout": "readout", "ground_truth": "ground_truth"},
     output="artifacts/{benchmark}/{system}/tail",
     parameters=("benchmark.tail",),
     kinds=("json",),
@@ -16,7 +16,9 @@ def tail(job: Job) -> None:
     Only for benchmarks whose entry in params.yaml has `tail`; see docs/tail-aware.md.
     """
     from cairn.benchmarks.structure import read_ground_truth
+    from cairn.systems.readout import searched
     from cairn.systems.tail import estimate_run
 
     truth = read_ground_truth(job.inputs["ground_truth"])
-    estimate_run(job.inputs["descriptors"], truth, job.parameters["tail"], job.output)
+    descriptors = searched(job.inputs["descriptors"], job.inputs["readout"])
+    estimate_run(descriptors, truth, job.parameters["tail"], job.output)

@@ -17,7 +17,7 @@ RUN_KEYS = ("benchmark", "system")
 # Keys of a benchmark that every adapter shares; the others belong to the adapter.
 BENCHMARK_KEYS = ("adapter", "training", "metric", "tail")
 # Keys of a system that do not belong to its encoder.
-SYSTEM_KEYS = ("encoder", "search", "rerank")
+SYSTEM_KEYS = ("encoder", "uncropped_queries", "readout", "search", "rerank", "heads")
 # Names that would collide with the folders of artifacts.
 RESERVED = {
     "benchmarks": ("code", "results", "scores"),
@@ -34,8 +34,10 @@ class Parameters:
     `benchmarks[name]` has `adapter`, `training`, `metric`, `tail` and `settings` (the adapter's own keys);
     `systems[name]` has `encoder`, `settings` (the encoder's own keys), `learning` and `features` (the parts of
     them that decide what is learned from training images, and which local features there are), `search`,
-    `rerank`; `runs[name]` has `benchmark` and `system`. `implied` are the benchmarks known by name (`roxford5k`,
-    see `cairn.benchmarks.known`) whose entry is missing, or leaves out what the name stands for.
+    `rerank`, `readout` and `heads` (None without), `uncropped_queries` (whether it is a control outside the
+    protocol), `training_descriptors` (whether something of the system learns on descriptors of training images);
+    `runs[name]` has `benchmark` and `system`. `implied` are the benchmarks known by name (`roxford5k`, see
+    `cairn.benchmarks.known`) whose entry is missing, or leaves out what the name stands for.
     """
 
     benchmarks: Mapping[str, Mapping[str, Any]]
@@ -230,7 +232,8 @@ def check_metric(metric: Any, where: str) -> None:
 
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
-    from cairn.encoders import checked_parameters, learning_keys, load_encoder_module
+    from cairn.encoders import checked_parameters, is_sparse, learning_keys, load_encoder_module
+    from cairn.readout import ReadoutParameters
     from cairn.rerank import RerankParameters
     from cairn.search import SearchParameters
 
@@ -246,13 +249,55 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     except ParameterError as error:
         raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
     rerank = validate(RerankParameters, entry.get("rerank", {}), f"{where}.rerank")
+    heads = None
+    if entry.get("heads") is not None:
+        from cairn.heads.parameters import HeadsParameters
+
+        heads = validate(HeadsParameters, entry["heads"], f"{where}.heads")
+    search = validate(SearchParameters, entry.get("search", {}), f"{where}.search")
+    readout = None
+    if entry.get("readout") is not None:
+        readout = validate(ReadoutParameters, entry["readout"], f"{where}.readout")
+    if is_sparse(encoder):
+        _only_dense(entry, search, f"{where}")
+    uncropped = entry.get("uncropped_queries", False)
+    if not isinstance(uncropped, bool):
+        raise ParameterError(f"{where}.uncropped_queries = {shown(uncropped)}: true or false is expected")
+    if uncropped and entry.get("rerank", {}).get("method", "none") != "none":
+        raise ParameterError(
+            f"{where}.uncropped_queries: queries that are not cropped are a control outside the protocol, which is "
+            "not re-ranked; remove rerank"
+        )
+    learns = readout is not None and ReadoutParameters(**readout).source == "training"
     return {
         "encoder": encoder,
         "settings": settings,
         "learning": {key: settings[key] for key in learning_keys(module, settings)},
-        "search": validate(SearchParameters, entry.get("search", {}), f"{where}.search"),
+        "uncropped_queries": uncropped,
+        "readout": readout,
+        "search": search,
         "rerank": rerank,
+        "heads": heads,
+        "training_descriptors": heads is not None or learns or search["normalisation"] is not None,
     }
+
+
+def _only_dense(entry: Mapping[str, Any], search: Mapping[str, Any], where: str) -> None:
+    """ParameterError where something needs dense descriptors, of a system whose descriptors are sparse."""
+    options = [
+        f"search.{key}" for key in ("augmentation", "expansion", "normalisation") if search[key] is not None
+    ]
+    asked = [key for key in ("readout", "heads") if entry.get(key) is not None] + options
+    if asked:
+        raise ParameterError(
+            f"{where}.{asked[0]}: descriptors of {entry['encoder']} are sparse, and this needs dense ones; remove it"
+        )
+    kind = search["index"]["kind"]
+    if kind not in ("flat", "none"):
+        raise ParameterError(
+            f"{where}.search.index.kind = {kind!r}: sparse descriptors have an inverted file; allowed: flat (which "
+            "writes it), none"
+        )
 
 
 def _run(

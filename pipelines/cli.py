@@ -14,6 +14,7 @@ from pipelines.commands import (
     check_card,
     fetch,
     graph,
+    grid,
     run,
     score,
     sql,
@@ -43,6 +44,7 @@ app.command("sql")(sql.sql)
 app.add_typer(score.app, name="score")
 app.command("tail")(tail.tail)
 app.add_typer(audit.app, name="audit")
+app.command("grid")(grid.grid)
 app.command("card")(card.card)
 app.command("check-card")(check_card.check_card)
 app.command("ui")(ui.ui)

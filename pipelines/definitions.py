@@ -24,7 +24,7 @@ def group_name(node: Node) -> str:
 def stage_asset(root: Path, node: Node, nodes: dict[str, Node], version: str) -> dg.AssetsDefinition:
     """The asset whose materialisation runs the node's DVC stage in a child process."""
     deps = [dg.AssetKey(nodes[stage].asset) for stages in node.upstream.values() for stage in stages]
-    deps += [external_key(node.benchmark, name) for name in node.externals]
+    deps += [external_key(node, name) for name in node.externals]
 
     @dg.asset(
         key=dg.AssetKey(node.asset),
@@ -144,23 +144,23 @@ def build_definitions(root: Path) -> dg.Definitions:
     nodes = build_graph(parameters)
     records = code_records(root, parameters)
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [code_asset(root)]
+    brought: dict[dg.AssetKey, dg.AssetSpec] = {}
     for node in nodes.values():
         assets.append(stage_asset(root, node, nodes, code_version(records[node.code])))
         for name, path in node.externals.items():
-            assets.append(
-                dg.AssetSpec(
-                    external_key(node.benchmark, name),
-                    group_name=group_name(node),
-                    description=f"The user's own {name} of {node.benchmark}: {path}",
-                    metadata={"path": dg.MetadataValue.path(str((root / path).resolve()))},
-                )
+            # Two steps of a system may read one path.
+            brought[external_key(node, name)] = dg.AssetSpec(
+                external_key(node, name),
+                group_name=group_name(node),
+                description=f"The user's own {name} of {'/'.join(node.asset[:-1])}: {path}",
+                metadata={"path": dg.MetadataValue.path(str((root / path).resolve()))},
             )
     jobs = [
         dg.define_asset_job(f"run_{name.replace('-', '_')}", dg.AssetSelection.groups(name.replace("-", "_")))
         for name in parameters.benchmarks
     ]
     return dg.Definitions(
-        assets=assets,
+        assets=[*assets, *brought.values()],
         asset_checks=[
             *(content_check(root, node) for node in nodes.values()),
             *(descriptors_check(root, node) for node in nodes.values() if node.step.name == "descriptors"),

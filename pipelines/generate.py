@@ -8,6 +8,7 @@ from assets.step import Step, steps
 from cairn.errors import ParameterError
 from cairn.files import atomic
 from cairn.parameters import Parameters
+from pipelines.graph import external_paths, stage_address
 from pipelines.project import CODE, PARAMETERS, PIPELINE, RESULTS
 
 HEADER = "# Generated from the declarations in assets/ by `cairn generate`; edit those, not this file.\n"
@@ -23,7 +24,7 @@ def pipeline_text(parameters: Parameters) -> str:
         if step.name == "sources":
             stages.update(_source_stages(step, parameters))
         else:
-            stages[step.name] = _stage(step, parameters)
+            stages.update(_stages(step, parameters))
     document = {"stages": stages, "metrics": [f"{RESULTS}/metrics.json"]}
     return HEADER + yaml.safe_dump(document, sort_keys=False, width=10_000, default_flow_style=False)
 
@@ -82,15 +83,28 @@ def _source_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
     return stages
 
 
-def _stage(step: Step, parameters: Parameters) -> dict[str, Any]:
+def _stages(step: Step, parameters: Parameters) -> dict[str, Any]:
+    """One stage for everything; runs whose descriptors the user brings get their own, which names the files."""
     if step.scope == "benchmark":
         # What a known name stands for is not in params.yaml, so DVC cannot read it there.
         named = {name: {"training": entry["training"]} for name, entry in parameters.benchmarks.items()}
         benchmarks = named if parameters.implied else "${benchmarks}"
-        return {"foreach": benchmarks, "do": _body(step, "${key}", "", [])}
-    if step.scope == "run":
-        return {"foreach": "${runs}", "do": _body(step, "${item.benchmark}", "${item.system}", [])}
-    return _body(step, "", "", [])
+        return {step.name: {"foreach": benchmarks, "do": _body(step, "${key}", "", [])}}
+    if step.scope == "all":
+        return {step.name: _body(step, "", "", [])}
+    stages: dict[str, Any] = {step.name: {"foreach": {}, "do": None}}
+    for key, run in parameters.runs.items():
+        brought = external_paths(step, run["benchmark"], run["system"], parameters)
+        name = stage_address(step, key, parameters).partition("@")[0]
+        stage = stages.setdefault(name, {"foreach": {}, "do": None})
+        stage["foreach"][key] = {**run, **brought}
+        externals = ["${item." + external + "}" for external in brought]
+        stage["do"] = _body(step, "${item.benchmark}", "${item.system}", externals)
+    if len(stages) == 1:
+        return {
+            step.name: {"foreach": "${runs}", "do": _body(step, "${item.benchmark}", "${item.system}", [])}
+        }
+    return {name: stage for name, stage in stages.items() if stage["foreach"]}
 
 
 def _body(step: Step, benchmark: str, system: str, externals: list[str]) -> dict[str, Any]:

@@ -79,22 +79,40 @@ def _node(
         output=step.output.format(benchmark=benchmark, system=system),
         inputs=inputs,
         upstream=upstream,
-        externals=external_paths(step, benchmark, parameters),
+        externals=external_paths(step, benchmark, system, parameters),
         code=f"{CODE}/{step.name}/{key}.json",
     )
 
 
 def stage_address(step: Step, key: str, parameters: Parameters) -> str:
-    """`manifest@toytown`, `descriptors@toytown-rootsift-vlad`, `sources-folder@places`, `results`."""
+    """`manifest@toytown`, `descriptors@toytown-vlad`, `descriptors-precomputed@toytown-mine`, `results`.
+
+    What reads the user's own files has a name that says of which kind: only then do its dependencies differ.
+    """
     if step.scope == "all":
         return step.name
     if step.name == "sources":
         return f"sources-{parameters.benchmarks[key]['adapter']}@{key}"
+    if step.scope == "run":
+        run = parameters.runs[key]
+        if external_paths(step, run["benchmark"], run["system"], parameters):
+            return f"{step.name}-{parameters.systems[run['system']]['encoder']}@{key}"
     return f"{step.name}@{key}"
 
 
-def external_paths(step: Step, benchmark: str, parameters: Parameters) -> dict[str, str]:
-    """The user's own files that the `sources` step reads: setting name → path as `params.yaml` has it."""
+def external_paths(step: Step, benchmark: str, system: str, parameters: Parameters) -> dict[str, str]:
+    """The user's own files that a step reads: setting name → path as `params.yaml` has it.
+
+    Those of the benchmark for `sources`; for the steps that write descriptors, those of an encoder whose
+    descriptors are files that the user brings.
+    """
+    if step.name in ("descriptors", "training_descriptors"):
+        entry = parameters.systems[system]
+        if step.name == "training_descriptors" and not entry["training_descriptors"]:
+            return {}
+        from cairn.encoders import external_paths as brought
+
+        return brought(entry["encoder"], entry["settings"], benchmark)
     if step.name != "sources":
         return {}
     from cairn.benchmarks.adapters import load_adapter

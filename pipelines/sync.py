@@ -29,9 +29,9 @@ FINGERPRINT_TAG = "cairn/lock"
 _externals = Externals()
 
 
-def external_key(benchmark: str, name: str) -> dg.AssetKey:
-    """The Dagster key of a path that the user brings: `places/images`, `places/truth`."""
-    return dg.AssetKey([benchmark, name])
+def external_key(node: Node, name: str) -> dg.AssetKey:
+    """The Dagster key of a path that the user brings: `places/images`, `places/mine/features`."""
+    return dg.AssetKey([part for part in (node.benchmark, node.system, name) if part])
 
 
 def sync(root: Path, instance: dg.DagsterInstance, nodes: Mapping[str, Node]) -> list[str]:
@@ -58,7 +58,7 @@ def sync(root: Path, instance: dg.DagsterInstance, nodes: Mapping[str, Node]) ->
         reported.append(node.stage)
     for node in nodes.values():
         for name, path in node.externals.items():
-            _observe(instance, external_key(node.benchmark, name), _externals.version(root / path))
+            _observe(instance, external_key(node, name), _externals.version(root / path))
     return reported
 
 
@@ -82,7 +82,7 @@ def _report(
         if s in nodes
     }
     for name, path in node.externals.items():
-        key, version = external_key(node.benchmark, name), external_versions(node, entry)[path]
+        key, version = external_key(node, name), external_versions(node, entry)[path]
         _observe(instance, key, version)
         versions[key] = version
     for key, version in versions.items():

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cairn.errors import InputError
@@ -72,6 +72,11 @@ class GroundTruth:
     def attribute_names(self) -> tuple[str, ...]:
         """Names of all attributes, sorted."""
         return tuple(sorted({name for values in self.attributes.values() for name in values}))
+
+
+def without_boxes(truth: GroundTruth) -> GroundTruth:
+    """The same queries as whole images: a control, since the protocols with boxes crop to them."""
+    return replace(truth, queries=tuple(replace(query, box=None) for query in truth.queries))
 
 
 def check_images(truth: GroundTruth, image_ids: Iterable[str], where: str = "ground truth") -> None:

@@ -11,6 +11,7 @@ encoder's module has
 - `create(parameters)`, a user's under any name: the encoder (see `cairn.encoders.protocol`).
 """
 
+import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,8 +75,6 @@ def load_encoder_module(name: str, root: Path = Path()) -> ModuleType:
     if not name.startswith(PYTHON):
         _entry(name)
         return load_module(REGISTRY, name, "encoder")
-    import importlib
-
     module, _ = _python_parts(name)
     place = str(Path(root).resolve())
     if user_module_files(name, root) and place not in sys.path:
@@ -179,7 +178,27 @@ def encoder_code(name: str, root: Path = Path()) -> EncoderCode:
             features = ()
         return EncoderCode(own.imports, {name: {"module": module.__name__}}, own.files, features)
     entry = _entry(name)
-    return EncoderCode((entry["module"],), {name: entry}, (), features)
+    modules = (entry["module"], *([entry["writer"]] if "writer" in entry else []))
+    return EncoderCode(modules, {name: entry}, (), features)
+
+
+def load_writer(name: str) -> ModuleType | None:
+    """The module that writes an encoder's descriptors itself (see `cairn.systems.precomputed`), None for most."""
+    writer = None if name.startswith(PYTHON) else _entry(name).get("writer")
+    return None if writer is None else importlib.import_module(writer)
+
+
+def is_sparse(name: str) -> bool:
+    """Whether an encoder's descriptors are sparse (see `cairn.store.sparse`)."""
+    return not name.startswith(PYTHON) and bool(_entry(name).get("sparse"))
+
+
+def external_paths(name: str, settings: Mapping[str, Any], benchmark: str) -> dict[str, str]:
+    """The user's own paths whose content a system's descriptors are: name → path; most encoders have none."""
+    if name.startswith(PYTHON):
+        return {}
+    find = getattr(load_encoder_module(name), "external", None)
+    return {} if find is None else find(settings, benchmark)
 
 
 def user_module_files(name: str, root: Path = Path()) -> list[str]:

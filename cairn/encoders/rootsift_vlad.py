@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cairn.encoders.pca import learn_pca, project
 from cairn.encoders.protocol import Learned, Training
 from cairn.encoders.rootsift import DIM, RootSift, root
+from cairn.encoders.rootsift_settings import Local, Model, choice, sampled
 from cairn.encoders.vlad import learn_words, vlad
 from cairn.errors import InputError
 from cairn.store.local import LocalFeatures
@@ -20,22 +21,7 @@ MOST_PCA_IMAGES = 4_000
 """Training images that a PCA is learned from: 262 MB of 16,384-dimensional descriptors."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Local(_Model):
-    """Local features of an image."""
-
-    limit: Annotated[int, Field(ge=8, le=20_000)] = 600
-    """Features kept per image, strongest response first."""
-    longest: Annotated[int, Field(ge=64, le=10_000)] | None = 640
-    """Longer side, in pixels, to which larger images are reduced; null for never."""
-    contrast: Annotated[float, Field(ge=0, le=1)] = 0.02
-    """OpenCV's contrastThreshold: higher gives fewer features in flat regions."""
-
-
-class Vocabulary(_Model):
+class Vocabulary(Model):
     """The visual words, learned by k-means on the training images."""
 
     words: Annotated[int, Field(ge=1, le=65_536)] = 256
@@ -49,7 +35,7 @@ class Vocabulary(_Model):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
-class Vlad(_Model):
+class Vlad(Model):
     """Aggregation; see `cairn.encoders.vlad`."""
 
     power: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -58,7 +44,7 @@ class Vlad(_Model):
     """Whether residuals are L2-normalised before they are summed."""
 
 
-class Pca(_Model):
+class Pca(Model):
     """Reduction, learned on the training images. Off by default: see the docstring of Parameters."""
 
     dimension: Annotated[int, Field(ge=1, le=65_536)] | None = None
@@ -67,7 +53,7 @@ class Pca(_Model):
     """Strength of the whitening, from 0 (rotation only) to 1."""
 
 
-class Parameters(_Model):
+class Parameters(Model):
     """Parameters of `rootsift-vlad`.
 
     Without PCA of the whole a descriptor has words × vocabulary.dimension numbers. On toytown, whose 900
@@ -115,14 +101,7 @@ class RootSiftVlad:
         """
         wanted, seed = self.parameters.vocabulary, self.parameters.vocabulary.seed
         generator = np.random.default_rng(seed)
-        chosen = set(_choice(generator, count, wanted.images))
-        share = -(-wanted.sample // max(len(chosen), 1))
-        taken = [
-            features.descriptors[_choice(generator, len(features), share)]
-            for number, features in enumerate(training())
-            if number in chosen
-        ]
-        sample = np.concatenate([*taken, np.zeros((0, DIM), np.uint8)])
+        sample = sampled(training, count, generator, images=wanted.images, descriptors=wanted.sample)
         least = max(wanted.words, wanted.dimension + 1)
         if len(sample) < least:
             raise InputError(
@@ -136,7 +115,7 @@ class RootSiftVlad:
         learned = {"components": components, "centre": centre, "words": words}
         dimension = self.parameters.pca.dimension
         if dimension is not None:
-            chosen = set(_choice(generator, count, MOST_PCA_IMAGES))
+            chosen = set(choice(generator, count, MOST_PCA_IMAGES))
             rows = [
                 self._vlad(features, learned)
                 for number, features in enumerate(training())
@@ -167,10 +146,3 @@ class RootSiftVlad:
 def create(parameters: Parameters) -> RootSiftVlad:
     """The encoder with these parameters."""
     return RootSiftVlad(parameters)
-
-
-def _choice(generator: np.random.Generator, count: int, most: int) -> np.ndarray:
-    """At most `most` of the numbers below `count`, drawn without replacement, ascending."""
-    if count <= most:
-        return np.arange(count)
-    return np.sort(generator.permutation(count)[:most])

@@ -9,11 +9,9 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class HeadShape(_Strict):
-    """The layers: Linear(input, hidden) with bias → activation → Linear(hidden, output) without → affine norm."""
+class HeadLayers(_Strict):
+    """The layers behind the input: hidden with bias → activation → output without → affine norm."""
 
-    input: Annotated[int, Field(ge=2, le=65_536)] = 1024
-    """Dimension of the descriptors."""
     hidden: Annotated[int, Field(ge=1, le=65_536)] = 2048
     output: Annotated[int, Field(ge=2, le=65_536)] = 512
     activation: Literal["gelu", "relu"] = "gelu"
@@ -21,6 +19,13 @@ class HeadShape(_Strict):
     """Both have a weight and a bias per output; `batch` normalises by statistics of the training set."""
     residual: bool = False
     """Add the descriptor to what the layers make of it, which is 0 at first: training starts at the descriptor."""
+
+
+class HeadShape(HeadLayers):
+    """The layers: Linear(input, hidden) with bias → activation → Linear(hidden, output) without → affine norm."""
+
+    input: Annotated[int, Field(ge=2, le=65_536)] = 1024
+    """Dimension of the descriptors."""
 
     @model_validator(mode="after")
     def _fits(self) -> "HeadShape":
@@ -58,3 +63,23 @@ class HeadTraining(_Strict):
     """Classes that a step's softmax runs over: those of the batch, and others drawn at random."""
     buffer: Annotated[int, Field(ge=1, le=10_000)] = 16
     """Blocks of descriptors that are in memory, and shuffled, together."""
+
+
+class HeadsParameters(_Strict):
+    """`heads` of a system: one head per protocol and seed, trained on the system's frozen descriptors."""
+
+    protocols: Annotated[tuple[Literal["standard", "decon", "matched"], ...], Field(min_length=1)] = (
+        "standard",
+        "decon",
+    )
+    """Training sets, see `cairn.contamination.training_sets`."""
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1)] = (0, 1, 2)
+    layers: HeadLayers = HeadLayers()
+    training: HeadTraining = HeadTraining()
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "HeadsParameters":
+        for name, values in (("protocols", self.protocols), ("seeds", self.seeds)):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name} holds {', '.join(map(str, values))}: give each once")
+        return self

@@ -10,6 +10,7 @@ from cairn.errors import ArtifactError
 from cairn.files import atomic
 from cairn.images.manifest import ImageSource, Manifest, read_manifest
 from cairn.report.canvas import Canvas, Picture, fit, png_bytes, write_on
+from cairn.results.names import FIRST_STAGE, is_first
 from cairn.results.show import METRIC_TITLES, SLICE_ORDER, slice_key, stage_title
 from cairn.results.table import ABOUT, read_json_object
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TOP = 8
-GLOBAL = "global"
 
 # Layout in pixels; colours are blue, green, red.
 MARGIN, GAP = 28, 12
@@ -157,7 +157,7 @@ def _draw_block(
     for number, strip in enumerate(block.strips):
         y = top + BLOCK_HEAD + number * strip_height
         value = "" if strip.value is None else f"   {label} {100 * strip.value:.1f}"
-        name = "first ranking" if strip.stage == GLOBAL else f"after {stage_title(strip.stage)}"
+        name = "first ranking" if is_first(strip.stage) else f"after {stage_title(strip.stage)}"
         canvas.text(f"{name}{value}", left, y + 15, INK, 15, 500)
         for place, hit in enumerate(strip.hits):
             x = left + place * (CELL[0] + GAP)
@@ -216,7 +216,8 @@ def _decoded(images: ImageSource, row: int) -> "np.ndarray":
 
 def _stages(ranking: Path, reranking: Path) -> dict[str, "pa.Table"]:
     """Stage slug → ranking table, the first stage first."""
-    found = {GLOBAL: _ranking_table(ranking / "ranking.parquet")}
+    first = (read_json_object(ranking / "ranking.json") or {}).get("stage") or FIRST_STAGE
+    found = {str(first): _ranking_table(ranking / "ranking.parquet")}
     facts = read_json_object(reranking / "reranking.json") or {}
     if facts.get("stage"):
         found[str(facts["stage"])] = _ranking_table(reranking / "reranked.parquet")

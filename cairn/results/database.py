@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import duckdb
 
 DATABASE_PATH = "results.duckdb"
+RANKING_FACTS = "artifacts/*/*/ranking/ranking.json"
 RERANKING_FACTS = "artifacts/*/*/reranking/reranking.json"
 
 _SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT"}
@@ -91,7 +92,10 @@ VIEWS: tuple[View, ...] = (
         "rankings",
         "artifacts/*/*/ranking/ranking.parquet",
         f"{_RUN_KEYS}, stage VARCHAR, {_RANKING_COLUMNS}",
-        "SELECT $run, 'global' AS stage, $rest FROM $parquet",
+        # The stage's slug stands in the file beside it: `global`, or with the options around the search.
+        "SELECT $run, coalesce(facts.stage, 'global') AS stage, $ranked FROM $parquet AS ranked "
+        "LEFT JOIN (SELECT stage, parse_dirpath(filename) AS folder FROM $first) AS facts "
+        "ON folder = parse_dirpath(ranked.filename)",
     ),
     View(
         "rerankings",
@@ -162,9 +166,10 @@ def create_views(
     """
     import duckdb
 
+    named = any(Path(root).glob(RANKING_FACTS))
     for view in VIEWS:
         filled = any(Path(root).glob(view.files))
-        statement = _filled(view, pattern, place) if filled else _empty(view.columns)
+        statement = _filled(view, pattern, place, named) if filled else _empty(view.columns)
         try:
             connection.execute(f"CREATE OR REPLACE VIEW {view.name} AS {statement}")
         except duckdb.Error as error:
@@ -272,9 +277,13 @@ def _writes_inside(connection: "duckdb.DuckDBPyConnection", sql: str) -> str | N
     return None
 
 
-def _filled(view: View, pattern: str, place: str) -> str:
+def _filled(view: View, pattern: str, place: str, named: bool) -> str:
     places = {
         "files": _quote(f"{pattern}/{view.files}"),
+        "first": f"read_json({_quote(f'{pattern}/{RANKING_FACTS}')}, filename = true, "
+        "columns = {stage: 'VARCHAR'})"
+        if named
+        else "(SELECT NULL::VARCHAR AS stage, NULL::VARCHAR AS filename)",
         "beside": _quote(f"{pattern}/{RERANKING_FACTS}"),
         "root": _quote(_escape_regular(place))[1:-1],
     }

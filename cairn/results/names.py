@@ -60,13 +60,23 @@ class NumberName:
         return cls(*fields)
 
 
+def is_first(stage: str) -> bool:
+    """Whether a stage is a system's first: `global`, or `global-…` where an option around the search is named."""
+    return stage == FIRST_STAGE or stage.startswith(f"{FIRST_STAGE}-")
+
+
+def later_stage(stage: str, first: str) -> str:
+    """What a re-ranking of a first stage is called: `ames-k100` after `global`, else `ames-k100-on-aqe-n10`."""
+    return stage if first == FIRST_STAGE else f"{stage}-on-{first.removeprefix(f'{FIRST_STAGE}-')}"
+
+
 def resolve(text: str, names: Iterable[NumberName]) -> NumberName:
     """The one number that the fields of `text`, given in order, single out among `names`.
 
     Fields may be left out: `toytown/hard/map` stands for any name that holds these three in this order.
     Rules, each tried only where the one before found nothing or too much:
     the full name; the fields as they are; the fields as beginnings of slugs (`ames` for
-    `ames-k1600-l0.55-t0.3`); and where the candidates differ in nothing but the stage, the `global` one,
+    `ames-k1600-l0.55-t0.3`); and where the candidates differ in nothing but the stage, the first one,
     since a system's plain number is that of its first stage.
     Raises LineageError that lists the candidates, or the nearest names where there is none.
     """
@@ -81,7 +91,7 @@ def resolve(text: str, names: Iterable[NumberName]) -> NumberName:
     if not found:
         raise LineageError(f"no number is called {printable(text)}; {_nearest(text, known)}")
     if len({_without_stage(name) for name in found}) == 1:
-        first = [name for name in found if name.stage == FIRST_STAGE]
+        first = [name for name in found if is_first(name.stage)]
         if len(first) == 1:
             return first[0]
     shown = "".join(f"\n  {name}" for name in found[:CANDIDATES_SHOWN])

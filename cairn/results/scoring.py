@@ -16,8 +16,6 @@ from cairn.results.gathering import ABOUT_FILE
 from cairn.results.names import NONE, NumberName
 from cairn.results.table import Result, write_results
 
-GLOBAL = "global"
-
 
 def score_run(
     benchmark: str,
@@ -33,7 +31,7 @@ def score_run(
 ) -> None:
     """Write `scores.parquet` (one row per number), `per_query.parquet` and `benchmark.json` under `output`.
 
-    `ranking` and `reranking` are artifacts of a run: stage `global`, and the stage that `reranking.json` names
+    `ranking` and `reranking` are artifacts of a run: the stages that `ranking.json` and `reranking.json` name
     (none where its `stage` is null). Values are fractions, intervals 95% bootstrap over queries. A number that
     does not exist (no query has a positive) has no row. Raises `ArtifactError` where the files do not fit.
     """
@@ -78,7 +76,8 @@ def tail_rows(benchmark: str, system: str, tail: Path, gallery_size: int) -> lis
 
 def stages(ranking: Path, reranking: Path) -> list[tuple[str, Path]]:
     """Stage slug and ranking file of each stage of a run."""
-    found = [(GLOBAL, ranking / "ranking.parquet")]
+    first = json.loads((ranking / "ranking.json").read_text("utf-8"))
+    found = [(first["stage"], ranking / "ranking.parquet")]
     facts = json.loads((reranking / "reranking.json").read_text("utf-8"))
     if facts.get("stage"):
         found.append((facts["stage"], reranking / "reranked.parquet"))

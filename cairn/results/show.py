@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cairn.results.names import FIRST_STAGE, NONE, NumberName
+from cairn.results.names import FIRST_STAGE, NONE, NumberName, is_first
 from cairn.results.table import Result
 
 if TYPE_CHECKING:
@@ -64,14 +64,18 @@ def results_table(results: Sequence[Result], synthetic: bool = False, intervals:
 
 
 def line_title(line: tuple[str, str, str, str], stages: Sequence[str]) -> str:
-    """What the row (system, head, seed, stage) is called: the system at its first stage, then `+ stage`."""
+    """What the row (system, head, seed, stage) is called: the system at its first stage, then `+ stage`.
+
+    Options around the search stand beside the system: `dinov2-l (aqe-n10)`.
+    """
     system, head, seed, stage = line
-    if stage != FIRST_STAGE:
+    if not is_first(stage):
         title = stage_title(stage)
-        alike = [other for other in stages if other != FIRST_STAGE and stage_title(other) == title]
+        alike = [other for other in stages if not is_first(other) and stage_title(other) == title]
         cell = stage.partition("-")[2]
         return f"+ {title} ({cell})" if len(alike) > 1 and cell else f"+ {title}"
-    return " ".join([system, *(part for part in (head, seed) if part != NONE)])
+    options = [f"({stage.removeprefix(f'{FIRST_STAGE}-')})"] if stage != FIRST_STAGE else []
+    return " ".join([system, *(part for part in (head, seed) if part != NONE), *options])
 
 
 def stage_title(stage: str) -> str:
@@ -110,7 +114,7 @@ def _line(name: NumberName) -> tuple[str, str, str, str]:
 def _stage_key(stage: str) -> tuple[bool, list[tuple[int, str]]]:
     # Digits count as numbers, so that k100 stands before k1600.
     parts = re.findall(r"\d+|\D+", stage)
-    return (stage != FIRST_STAGE, [(int(part), "") if part.isdigit() else (-1, part) for part in parts])
+    return (not is_first(stage), [(int(part), "") if part.isdigit() else (-1, part) for part in parts])
 
 
 def _column_title(name: str, metric: str, slices: Sequence[str]) -> str:

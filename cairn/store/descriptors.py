@@ -93,6 +93,16 @@ def open_shards(directory: Path) -> "DescriptorStore":
     return _open(paths, "image_id")
 
 
+def open_shard(path: Path, id_column: str = "image_id") -> "DescriptorStore":
+    """Open one file of descriptors. ArtifactError, naming it, where it is none."""
+    return _open([Path(path)], id_column)
+
+
+def has_shards(directory: Path) -> bool:
+    """Whether a directory holds image descriptors: a step that had nothing to do leaves none."""
+    return any(Path(directory).glob("[0-9]*.parquet"))
+
+
 def open_queries(directory: Path) -> "DescriptorStore":
     """Open the query descriptors of a directory; their ids are query ids."""
     path = Path(directory) / QUERIES_FILE

@@ -65,6 +65,18 @@ def check_descriptors(
     ]
 
 
+def check_brought(stored: Path, manifest: Manifest, truth: GroundTruth) -> list[Check]:
+    """The checks that hold for features which no encoder of Cairn's made: `counts`, `finite` and `duplicates`.
+
+    Nothing where `stored` holds no dense descriptors.
+    """
+    if not any(Path(stored).glob("[0-9]*.parquet")):
+        return []
+    gallery, queries = open_shards(stored), open_queries(stored)
+    finite = _values({"image": gallery, "query": queries})[0]
+    return [_counts(gallery, queries, manifest, truth), finite, _duplicates(gallery, manifest)]
+
+
 def _counts(
     gallery: DescriptorStore, queries: DescriptorStore, manifest: Manifest, truth: GroundTruth
 ) -> Check:

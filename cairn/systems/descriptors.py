@@ -1,4 +1,4 @@
-"""The step `descriptors`: one global descriptor per gallery image and per query."""
+"""The steps `descriptors` and `training_descriptors`: one global descriptor per image and per query."""
 
 import itertools
 import json
@@ -14,28 +14,30 @@ from cairn.encoders import encoder_facts, load_encoder
 from cairn.errors import CairnError, InputError
 from cairn.executor import Executor, LocalExecutor
 from cairn.files import atomic, write_json
-from cairn.images.manifest import ImageSource, Manifest
+from cairn.images.manifest import Manifest
 from cairn.progress import say
-from cairn.store.descriptors import QUERIES_FILE, DescriptorStore, open_queries, open_shards, write_shard
-from cairn.store.shards import assign_shards, shard_name
-from cairn.systems.disk import tells_full_disk
-from cairn.systems.extraction import (
-    Work,
-    described,
-    described_batch,
-    device,
-    gallery_views,
-    prepared,
-    query_views,
+from cairn.store.descriptors import (
+    OWN_PREFIX,
+    QUERIES_FILE,
+    DescriptorStore,
+    open_queries,
+    open_shards,
+    write_shard,
 )
+from cairn.store.shards import assign_shards, shard_name
+from cairn.systems.batching import Described, batch_size, described_shards
+from cairn.systems.disk import tells_full_disk
+from cairn.systems.extraction import Work, described, device, gallery_views, query_views, work_of
 from cairn.systems.features import View
 from cairn.systems.guards import encoder_key
 from cairn.systems.vocabulary import learned_digest, read_learned
 
 DTYPE = "float16"
 FACTS_FILE = "descriptors.json"
-BATCH = 32
-"""Views that an encoder which wants batches gets at once; a batch never spans shards."""
+TRAINING_FACTS_FILE = "training_descriptors.json"
+SOURCES_FILE = "sources.json"
+MISSING, HALVED = f"{OWN_PREFIX}missing", f"{OWN_PREFIX}halved"
+"""Metadata of a shard: its images that could not be decoded (JSON, id → reason); whether a batch was halved."""
 
 
 @tells_full_disk
@@ -59,42 +61,130 @@ def extract_descriptors(
     `vocabulary` is what `learn_vocabulary` wrote. Descriptors are stored as float16. `code` is the digest of
     this step's code, `features_code` of the part that makes local features: both key the cache, from which
     finished shards and features are taken. An image without any feature gets a zero descriptor, which is as
-    similar (0) to every query; `descriptors.json` lists them. What is absent is described by `executor`, shard by
-    shard; the bytes do not depend on it. InputError for a query that is a text.
+    similar (0) to every query; so does one that cannot be decoded, where the encoder is told to go on
+    (`damaged: missing`); `descriptors.json` lists both. Queries that are texts go through the encoder's text
+    tower; InputError where it has none. The hashes of a network's weights stand in `descriptors.json`. What is
+    absent is described by `executor`, shard by shard; the bytes do not depend on it.
     """
+    work = _work(manifest, root, vocabulary, encoder_name, parameters, cache, features_code)
+    rows = manifest.rows(gallery=True)
+    if not len(rows):
+        raise InputError("the manifest has no gallery images")
+    files = _shards(manifest, rows, output)
+    has_text = bool(getattr(work.encoder, "has_text", False))
+    files.append((output / QUERIES_FILE, query_views(manifest, truth, encoder_name, texts=has_text)))
+    if not files[-1][1]:
+        raise InputError("the ground truth has no queries")
+    _extract(files, work, vocabulary, code, "Describing images", executor)
+    _write_facts(output, work, root)
+    if cache is not None:
+        cache.prune()
+
+
+@tells_full_disk
+def extract_training_descriptors(
+    training: Manifest,
+    root: Path,
+    vocabulary: Path,
+    encoder_name: str,
+    parameters: Mapping[str, Any],
+    output: Path,
+    *,
+    wanted: bool,
+    cache: Cache | None,
+    code: str,
+    features_code: str,
+    executor: Executor | None = None,
+) -> None:
+    """Write shards of the training images and `training_descriptors.json` into `output`, as for a gallery.
+
+    `training` holds the training images, those of its rows that are marked so; the other arguments are those of
+    `extract_descriptors`. Where nothing that learns on descriptors asks for them (`wanted`), the file alone
+    is written, and says so. InputError where they are wanted and there is no training image.
+    """
+    if not wanted:
+        note = "no head and no read-out of this system learns on descriptors of training images"
+        write_json(output / TRAINING_FACTS_FILE, {"encoder": encoder_name, "images": 0, "note": note})
+        return
+    work = _work(training, root, vocabulary, encoder_name, parameters, cache, features_code)
+    rows = training.rows(train=True)
+    if not len(rows):
+        raise InputError(
+            f"{encoder_name}: something is to be learned on training images, but the training manifest has none"
+        )
+    shards = _shards(training, rows, output)
+    _extract(shards, work, vocabulary, code, "Describing training images", executor)
+    store = open_shards(output)
+    empty = _without_features(store)
+    if empty:
+        say(f"{len(empty)} training images have no features: their descriptor is zero (first: {empty[0]})")
+    write_json(
+        output / TRAINING_FACTS_FILE,
+        {
+            "encoder": encoder_name,
+            "dim": store.dim,
+            "dtype": DTYPE,
+            "images": len(store),
+            "without_features": empty,
+        },
+    )
+    if cache is not None:
+        cache.prune()
+
+
+def _work(
+    manifest: Manifest,
+    root: Path,
+    vocabulary: Path,
+    encoder_name: str,
+    parameters: Mapping[str, Any],
+    cache: Cache | None,
+    features_code: str,
+) -> Work:
     encoder = load_encoder(encoder_name, parameters, root)
     learned = read_learned(vocabulary)
     if encoder.learns and not learned:
         raise InputError(
             f"{encoder_name} needs what it learns from training images, but {vocabulary} is empty"
         )
-    work = Work(ImageSource(manifest, root), encoder, cache, features_code, learned, encoder_name)
-    key = encoder_key(encoder, encoder_name)
-    about = {
-        "encoder": encoder_name,
-        "parameters": json.dumps(key, sort_keys=True),
-        "learned": learned_digest(vocabulary),
-        "dtype": DTYPE,
-        "device": device(),
-        "batch": "1" if encoder.in_workers else str(BATCH),
-    }
-    rows = manifest.rows(gallery=True)
-    if not len(rows):
-        raise InputError("the manifest has no gallery images")
-    files = [
-        (output / shard_name(number), gallery_views(manifest, rows[members]))
+    return work_of(manifest, root, encoder, encoder_name, cache, features_code, learned)
+
+
+def _shards(
+    manifest: Manifest, rows: Sequence[int] | np.ndarray, output: Path
+) -> list[tuple[Path, list[View]]]:
+    """File and views of each shard that has an image."""
+    return [
+        (output / shard_name(number), gallery_views(manifest, np.asarray(rows)[members]))
         for number, members in enumerate(assign_shards([manifest.image_id[row] for row in rows]))
         if members
     ]
-    files.append((output / QUERIES_FILE, query_views(manifest, truth, encoder_name)))
-    if not files[-1][1]:
-        raise InputError("the ground truth has no queries")
+
+
+def _extract(
+    files: Sequence[tuple[Path, list[View]]],
+    work: Work,
+    vocabulary: Path,
+    code: str,
+    description: str,
+    executor: Executor | None,
+) -> None:
+    """Write the files, those that the cache holds from there."""
+    encoder, encoder_name, cache = work.encoder, work.encoder_name, work.cache
+    about = {
+        "encoder": encoder_name,
+        "parameters": json.dumps(encoder_key(encoder, encoder_name), sort_keys=True),
+        "learned": learned_digest(vocabulary),
+        "dtype": DTYPE,
+        "device": device(encoder),
+        "batch": "1" if encoder.in_workers else str(batch_size(encoder)),
+    }
     keys = [
         entry_key(
             kind="descriptors",
-            views=[[view.name, manifest.sha256[view.row], view.box] for view in views],
+            views=[[view.name, _content(view, work), view.box] for view in views],
             code=code,
-            features_code=features_code,
+            features_code=work.features_code,
             about=about,
         )
         for _, views in files
@@ -108,39 +198,35 @@ def extract_descriptors(
             with atomic(path) as temporary:
                 temporary.write_bytes(data)
     shards = [views for _, views, _ in absent]
-    arrays = (executor or LocalExecutor()).stream(describe_shards, work, shards)
-    for (path, views, entry), array in zip(absent, arrays, strict=True):
+    stream = (executor or LocalExecutor()).stream(describe_shards, (work, description), shards)
+    for (path, views, entry), shard in zip(absent, stream, strict=True):
+        array = _checked(list(shard.array), views, encoder_name)
+        own = {MISSING: json.dumps(shard.missing)} if shard.missing else {}
+        own |= {HALVED: "true"} if shard.halved else {}
         id_column = "query_id" if path.name == QUERIES_FILE else "image_id"
-        write_shard(path, [view.name for view in views], array, about, id_column=id_column)
+        write_shard(path, [view.name for view in views], array, about | own, id_column=id_column)
         if cache is not None:
             cache.put(entry, path.read_bytes())
-    _write_facts(output, encoder_name, root)
-    if cache is not None:
-        cache.prune()
 
 
-def describe_shards(work: Work, shards: Iterable[Sequence[View]]) -> Iterator[np.ndarray]:
-    """The descriptors of each shard's views, float16 [views, dim]: the work that an executor divides.
+def _content(view: View, work: Work) -> str:
+    """What a view shows: the image's SHA-256, or the text."""
+    return work.source.manifest.sha256[view.row] if view.text is None else f"text:{view.text}"
 
-    One stream of views through the worker processes, so that the first of the next shard are decoded already.
+
+def describe_shards(asked: tuple[Work, str], shards: Iterable[Sequence[View]]) -> Iterator[Described]:
+    """The descriptors of each shard in order: the work that an executor divides. `asked`: it, and its description.
+
+    One stream of views goes through the worker processes, so that the first of the next shard are decoded already.
     """
-    shards = list(shards)
-    stream = _rows(shards, work)
-    for views in shards:
-        yield _checked(list(itertools.islice(stream, len(views))), views, work.encoder_name)
-
-
-def _rows(shards: Sequence[Sequence[View]], work: Work) -> Iterator[np.ndarray]:
-    """The descriptors of all views in order."""
-    views = [view for shard in shards for view in shard]
-    if work.encoder.in_workers:
-        yield from described(views, work, "Describing images")
+    (work, description), shards = asked, list(shards)
+    if not work.encoder.in_workers:
+        yield from described_shards(shards, work, description)
         return
-    stream = prepared(views, work, "Describing images")
+    stream = described([view for shard in shards for view in shard], work, description)
     for shard in shards:
-        for start in range(0, len(shard), BATCH):
-            batch = shard[start : start + BATCH]
-            yield from described_batch(list(itertools.islice(stream, len(batch))), batch, work)
+        rows = list(itertools.islice(stream, len(shard)))
+        yield Described(_checked(rows, shard, work.encoder_name))
 
 
 def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -> np.ndarray:
@@ -155,27 +241,58 @@ def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -
         return np.array(rows).astype(DTYPE)
 
 
-def _write_facts(output: Path, encoder_name: str, root: Path) -> None:
+def _write_facts(output: Path, work: Work, root: Path) -> None:
     gallery, queries = open_shards(output), open_queries(output)
+    stores = {"images": gallery, "queries": queries}
+    missing = {what: _missing(store) for what, store in stores.items()}
     empty = {
-        "images": _without_features(gallery),
-        "queries": _without_features(queries),
+        what: [name for name in _without_features(store) if name not in missing[what]]
+        for what, store in stores.items()
     }
-    for what, names in empty.items():
-        if names:
+    for what in stores:
+        if names := empty[what]:
             say(f"{len(names)} {what} have no features: their descriptor is zero (first: {names[0]})")
-    write_json(
-        output / FACTS_FILE,
-        {
-            "encoder": encoder_name,
-            "facts": encoder_facts(encoder_name, root),
-            "dim": gallery.dim,
-            "dtype": DTYPE,
-            "images": len(gallery),
-            "queries": len(queries),
-            "without_features": empty,
-        },
-    )
+        if missing[what]:
+            first, reason = next(iter(missing[what].items()))
+            say(f"{len(missing[what])} {what} are missing: no query finds them (first: {first}: {reason})")
+    halved = sum(HALVED in metadata for store in stores.values() for metadata in store.shard_metadata)
+    if halved:
+        say(f"{halved} shards had batches halved for lack of memory: their last bits may differ elsewhere")
+    facts: dict[str, Any] = {
+        "encoder": work.encoder_name,
+        "facts": encoder_facts(work.encoder_name, root),
+        "dim": gallery.dim,
+        "dtype": DTYPE,
+        "images": len(gallery),
+        "queries": len(queries),
+        "without_features": empty,
+    }
+    if any(missing.values()):
+        facts["missing"] = missing
+    if halved:
+        facts["shards_with_halved_batches"] = halved
+    if hasattr(work.encoder, "weights"):
+        record = work.encoder.weights().record()  # type: ignore[attr-defined]
+        facts["weights"] = record
+        sources = [{"name": name, **_place(record, name)} for name in record["files"]]
+        write_json(output / SOURCES_FILE, {"sources": sources})
+    write_json(output / FACTS_FILE, facts)
+
+
+def _place(record: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Where a file of weights came from, as `sources.json` says it, with its SHA-256."""
+    source, digest = record["source"], record["files"][name]
+    if record["revision"]:
+        return {"url": f"hf://{source}@{record['revision']}/{name}", "sha256": digest}
+    return {"path": source if source.endswith(name) else f"{source}/{name}", "sha256": digest}
+
+
+def _missing(store: DescriptorStore) -> dict[str, str]:
+    """Images that could not be decoded, id → reason."""
+    found: dict[str, str] = {}
+    for metadata in store.shard_metadata:
+        found.update(json.loads(metadata.get(MISSING, "{}")))
+    return dict(sorted(found.items()))
 
 
 def _without_features(store: DescriptorStore) -> list[str]:

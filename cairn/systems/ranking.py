@@ -1,5 +1,6 @@
 """The step `ranking`: exact search, ranks of all judged images, and a FAISS index measured against it."""
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,14 +17,16 @@ from cairn.progress import say
 from cairn.search import SearchParameters
 from cairn.search.exact import Found, NotFiniteError, exact_search
 from cairn.store.descriptors import open_queries, open_shards
+from cairn.store.sparse import is_sparse
 from cairn.store.tables import write_table
 from cairn.systems.disk import tells_full_disk
+from cairn.systems.readout import searched
+from cairn.systems.search_options import SCRATCH, finished, first_stage_slug, prepared
 from cairn.validation import validated
 
 RANKING_FILE = "ranking.parquet"
 INDEX_FILE = "index.faiss"
 FACTS_FILE = "ranking.json"
-STAGE = "global"
 
 
 @tells_full_disk
@@ -34,6 +37,9 @@ def search(
     parameters: Mapping[str, Any],
     output: Path,
     *,
+    readout: Path | None = None,
+    training: Path | None = None,
+    uncropped: bool = False,
     threads: int | None = None,
     executor: Executor | None = None,
     device: str = "cpu",
@@ -43,11 +49,19 @@ def search(
 
     `descriptors` is what `extract_descriptors` wrote; `parameters` as in SearchParameters. The ranking holds,
     per query in the order of `truth`, its top images and, behind them, every judged image with its exact
-    rank. `threads`, `executor` and `device` as in `exact_search`. What differs from run to run (seconds, sizes,
-    queries per second) is printed, and written as JSON to `measurements` where given. InputError where a judged
-    image is not in the gallery, ArtifactError where descriptors are missing.
+    rank. `readout` is what `make_readout` wrote (its descriptors are searched where it has any), `training` what
+    the step `training_descriptors` wrote, for the score normalisation; `uncropped` marks the stage of a control
+    whose queries were not cropped. `threads`, `executor` and `device` as in `exact_search`. What differs from run
+    to run (seconds, sizes, queries per second) is printed, and written as JSON to `measurements` where given.
+    InputError where a judged image is not in the gallery, ArtifactError where descriptors are missing.
     """
     checked = validated(SearchParameters, parameters, "search")
+    if is_sparse(descriptors):
+        from cairn.systems.sparse_ranking import search_sparse
+
+        search_sparse(descriptors, manifest, truth, checked, output, uncropped=uncropped)
+        return
+    descriptors = descriptors if readout is None else searched(descriptors, readout)
     gallery, stored = open_shards(descriptors), open_queries(descriptors)
     if gallery.dim != stored.dim:
         raise ArtifactError(
@@ -62,21 +76,16 @@ def search(
     queries = stored.take(stored.rows_of([query.query_id for query in truth.queries]))
     judged_ids = [sorted(truth.relevance.get(query.query_id, {})) for query in truth.queries]
     judged = [
-        _gallery_rows(query.query_id, ids, manifest, order)
+        gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
+    ways: dict[str, Any] = {"threads": threads, "executor": executor, "device": device}
     started = time.perf_counter()
+    gallery, queries = prepared(
+        checked, descriptors, gallery, queries, manifest_rows, output / SCRATCH, **ways
+    )
     try:
-        found = exact_search(
-            queries,
-            gallery,
-            manifest_rows,
-            checked.top,
-            judged,
-            threads=threads,
-            executor=executor,
-            device=device,
-        )
+        found = exact_search(queries, gallery, manifest_rows, checked.top, judged, **ways)
     except NotFiniteError as error:
         names = [f"query {truth.queries[error.query].query_id}"] if error.query is not None else []
         names += [f"image {gallery.ids[error.row]}"] if error.row is not None else []
@@ -85,9 +94,11 @@ def search(
         ) from None
     seconds = time.perf_counter() - started
     measured: dict[str, Any] = {"exact": {"seconds": seconds, "queries_per_second": len(found) / seconds}}
-    _write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids)
+    found = finished(checked, found, queries, training, readout)
+    stage = first_stage_slug(checked, readout, uncropped)
+    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)
     facts: dict[str, Any] = {
-        "stage": STAGE,
+        "stage": stage,
         "queries": len(found),
         "gallery": len(gallery),
         "dim": gallery.dim,
@@ -105,6 +116,7 @@ def search(
         own["bytes"] = (output / INDEX_FILE).stat().st_size
         facts["index"] = index_facts(index, checked.index, queries, [one.rows for one in found], own)
         measured[checked.index.kind] = own
+    shutil.rmtree(output / SCRATCH, ignore_errors=True)
     write_json(output / FACTS_FILE, facts)
     _tell(measured, facts)
     if measurements is not None:
@@ -129,7 +141,7 @@ def _tell(measured: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         )
 
 
-def _gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: np.ndarray) -> np.ndarray:
+def gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: np.ndarray) -> np.ndarray:
     """Gallery rows of a query's judged images."""
     size = manifest.gallery_size
     rows = [manifest.row_of.get(image_id, size) for image_id in ids]
@@ -139,9 +151,15 @@ def _gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: 
     return order[np.array(rows, np.int64)]
 
 
-def _write_ranking(
-    path: Path, manifest: Manifest, truth: GroundTruth, found: list[Found], judged_ids: list[list[str]]
+def write_ranking(
+    path: Path,
+    manifest: Manifest,
+    truth: GroundTruth,
+    found: list[Found],
+    judged_ids: list[list[str]],
+    stage: str,
 ) -> None:
+    """Write a ranking: per query its top images and, behind them, the judged ones with their exact ranks."""
     import pyarrow as pa
 
     counts, ranks, rows, scores = [], [], [], []
@@ -163,4 +181,4 @@ def _write_ranking(
         "score": pa.array(np.concatenate(scores).astype(np.float32)),
     }
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in table.items()])
-    write_table(pa.table(table, schema=schema.with_metadata({"stage": STAGE})), path)
+    write_table(pa.table(table, schema=schema.with_metadata({"stage": stage})), path)

@@ -1,5 +1,6 @@
 """The step `reranking`: the shortlist of each query in the order of a second stage."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.rerank import RerankParameters, load_reranker
 from cairn.rerank.rankings import read_ranking, write_reranked
+from cairn.results.names import later_stage
 from cairn.systems.disk import tells_full_disk
 from cairn.validation import validated
 
 RERANKED_FILE = "reranked.parquet"
 FACTS_FILE = "reranking.json"
+FIRST_FACTS = "ranking.json"
 
 
 @tells_full_disk
@@ -41,7 +44,8 @@ def rerank(
     queries = read_ranking(path, manifest.gallery_size)
     if [query.query_id for query in queries] != [query.query_id for query in truth.queries]:
         raise ArtifactError(f"{path}: its queries are not those of the ground truth; search again")
-    stage = reranker.stage(checked)
+    first = json.loads((ranking / FIRST_FACTS).read_text("utf-8"))
+    stage = later_stage(reranker.stage(checked), first["stage"])
     orders, extras = [], []
     for order, extra in reranker.rerank(queries, local, checked):
         orders.append(order)

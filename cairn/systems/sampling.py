@@ -9,9 +9,10 @@ import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.encoders import load_encoder
-from cairn.images.manifest import ImageSource, Manifest
+from cairn.images.manifest import Manifest
 from cairn.store.descriptors import open_queries, open_shards
-from cairn.systems.extraction import Work, described, described_batch, gallery_views, prepared, query_views
+from cairn.systems.batching import described_shards
+from cairn.systems.extraction import described, gallery_views, query_views, work_of
 from cairn.systems.vocabulary import read_learned
 
 
@@ -42,17 +43,21 @@ def recomputed_sample(
     batches: that is what a tolerance is for.
     """
     encoder = load_encoder(encoder_name, parameters, root)
-    work = Work(ImageSource(manifest, root), encoder, None, "", read_learned(vocabulary), encoder_name)
+    work = work_of(manifest, root, encoder, encoder_name, learned=read_learned(vocabulary))
+    has_text = bool(getattr(encoder, "has_text", False))
     gallery = [(view, False) for view in gallery_views(manifest, manifest.rows(gallery=True))]
-    everything = gallery + [(view, True) for view in query_views(manifest, truth, encoder_name)]
+    everything = gallery + [
+        (view, True) for view in query_views(manifest, truth, encoder_name, texts=has_text)
+    ]
     generator = np.random.default_rng(seed)
     chosen = sorted(generator.choice(len(everything), min(items, len(everything)), replace=False).tolist())
     views = [everything[number][0] for number in chosen]
     if encoder.in_workers:
         fresh = list(described(views, work, "Describing a sample"))
     else:
-        stream = prepared(views, work, "Describing a sample")
-        fresh = [described_batch([one], [view], work)[0] for one, view in zip(stream, views, strict=True)]
+        # Each alone: in what batch a view was is not recorded.
+        alone = described_shards([[view] for view in views], work, "Describing a sample")
+        fresh = [one.array[0] for one in alone]
     stores = {False: open_shards(stored), True: open_queries(stored)}
     old = []
     for number in chosen:

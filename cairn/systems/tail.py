@@ -11,6 +11,7 @@ from cairn.benchmarks.structure import GroundTruth
 from cairn.errors import InputError
 from cairn.files import write_json
 from cairn.store.descriptors import DescriptorStore, open_queries, open_shards
+from cairn.store.sparse import is_sparse
 from cairn.systems.disk import tells_full_disk
 
 FACTS_FILE = "tail.json"
@@ -51,6 +52,8 @@ def estimate_run(
     from cairn.tail.estimate import estimate_tail, parse_metric
     from cairn.tail.sampling import sample_rows, sampled_scores
 
+    if is_sparse(descriptors):
+        raise InputError("a tail is estimated from dense descriptors; those of this system are sparse")
     gallery, queries = open_shards(descriptors), open_queries(descriptors)
     pool = _pool(gallery, truth)
     size = round(parameters["sample"] * len(pool))

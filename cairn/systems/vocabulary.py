@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cairn.cache import Cache
-from cairn.encoders import load_encoder
+from cairn.encoders import load_encoder, load_encoder_module
 from cairn.encoders.protocol import Learned
 from cairn.errors import ArtifactError, InputError
 from cairn.files import atomic, file_digest, write_json
@@ -38,8 +38,10 @@ def learn_vocabulary(
     paths are relative to; `parameters` are the encoder's, at least those of its LEARNING_KEYS. An encoder that
     learns nothing gets a `vocabulary.json` that says so. InputError where there is no training image.
     """
-    encoder = load_encoder(encoder_name, parameters, root)
-    if not encoder.learns:
+    # An encoder that learns nothing may need keys that are no part of what is learned: it is not even made.
+    learning = getattr(load_encoder_module(encoder_name, root), "LEARNING_KEYS", None)
+    encoder = None if learning == () else load_encoder(encoder_name, parameters, root)
+    if encoder is None or not encoder.learns:
         write_json(
             output / FACTS_FILE,
             {"encoder": encoder_name, "learns": False, "note": f"{encoder_name} learns nothing from images"},

@@ -82,6 +82,7 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
         return
     from rich.console import Console
 
+    from cairn.results.facts import pretraining_notes
     from cairn.results.show import print_results
 
     synthetic = synthetic_benchmarks(root, {benchmark for benchmark, _ in pairs})
@@ -93,6 +94,8 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
             "its numbers say nothing about photographs.",
             style="yellow",
         )
+    for note in pretraining_notes(root, pairs):
+        console.print(note, style="yellow")
     for benchmark in sorted({benchmark for benchmark, _ in pairs}):
         training = json.loads((root / f"artifacts/{benchmark}/training/training.json").read_text("utf-8"))
         if training["from"] != benchmark:
@@ -110,10 +113,12 @@ QUESTION = "SELECT system, stage, slice, round(100 * value, 1) AS map FROM resul
 
 def example(rows: list) -> str:
     """The name, without the fields that do not apply, of the number worth following: hard mAP of the last stage."""
+    from cairn.results.names import is_first
+
     names = [row.name for row in rows]
     last = names[-1]
     own = [n for n in names if (n.benchmark, n.system) == (last.benchmark, last.system)]
     maps = [n for n in own if n.metric == "map"] or own
     hard = [n for n in maps if n.slice == "hard"] or maps
-    chosen = next((n for n in hard if n.stage != "global"), hard[0])
+    chosen = next((n for n in hard if not is_first(n.stage)), hard[0])
     return "/".join(field for field in chosen.fields if field != "-")

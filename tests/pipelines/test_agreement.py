@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from assets.step import steps
+from cairn.files import file_digest
 from tests.pipelines.project import Project
 
 VERDICTS = Path(__file__).with_name("dagster_verdicts.py")
@@ -198,6 +201,90 @@ def test_an_input_image_that_changes_makes_its_benchmark_stale_alone(watched: Wa
     (project.root / "params.yaml").write_text(before, "utf-8")
     (project.root / "dvc.yaml").write_text(pipeline, "utf-8")
     (project.root / "dvc.lock").write_text(lock, "utf-8")
+
+
+def bring(project: Project, seed: int) -> None:
+    """Features of the tiny town, training images included, as a user would bring them."""
+    (project.root / "features").mkdir(exist_ok=True)
+    generator = np.random.default_rng(seed)
+    names = pq.read_table(project.root / "artifacts/toytown/manifest/manifest.parquet")
+    queries = pq.read_table(project.root / "artifacts/toytown/manifest/queries/queries.parquet")
+    sides = {
+        "gallery": [row["image_id"] for row in names.to_pylist() if row["gallery"]],
+        "queries": queries.column("query_id").to_pylist(),
+        "training": [row["image_id"] for row in names.to_pylist() if row["train"]],
+    }
+    arrays = {}
+    for side, ids in sides.items():
+        arrays[side] = generator.standard_normal((len(ids), 12)).astype(np.float32) + 0.5
+        arrays[f"{side}-ids"] = np.array(ids)
+    np.savez(project.root / "features" / "mine.npz", **arrays)
+
+
+def test_features_that_change_make_their_system_stale_alone(watched: Watched):
+    project = watched.project
+    kept = {name: (project.root / name).read_bytes() for name in ("params.yaml", "dvc.yaml", "dvc.lock")}
+    bring(project, 0)
+    parameters = project.parameters()
+
+    def side(name: str) -> dict[str, str]:
+        return {"array": name, "ids": f"{name}-ids"}
+
+    parameters["systems"]["mine"] = {
+        "encoder": "precomputed",
+        "features": "features/mine.npz",
+        "images": side("gallery"),
+        "queries": side("queries"),
+        "training": side("training"),
+        "norm": "l2",
+        "readout": {"dimension": 8, "centre": "gallery"},
+        "search": {"expansion": {"method": "average", "neighbours": 2}, "normalisation": {"neighbours": 2}},
+    }
+    parameters["runs"]["toytown-mine"] = {"benchmark": "toytown", "system": "mine"}
+    project.write_parameters(parameters)
+    project.cairn("generate")
+    ran = project.repro()
+    assert {"descriptors-precomputed@toytown-mine", "training_descriptors-precomputed@toytown-mine"} <= set(
+        ran
+    )
+    assert not [stage for stage in ran if "rootsift-vlad" in stage]
+    assert watched.agreed() == set()
+
+    stage = "global-centred.gallery-aqe-n2-norm-n2-f1"
+    sql = "SELECT DISTINCT stage FROM results WHERE system = 'mine'"
+    assert json.loads(project.cairn("sql", "--json", sql).stdout) == [{"stage": stage}]
+    traced = json.loads(project.cairn("trace", "toytown/mine/hard/map", "--json").stdout)
+    assert traced["number"] == f"toytown/mine/-/-/{stage}/hard/map"
+    assert traced["unverified_sources"] == []
+    brought = next(source for source in traced["sources"] if source["location"] == "features/mine.npz")
+    assert brought["checksums"]["sha256"] == file_digest(project.root / "features" / "mine.npz")
+    assert brought["checksums"]["md5"] == file_digest(project.root / "features" / "mine.npz", "md5")
+    assert any(
+        "learned from the gallery" in note
+        for note in traced["artifacts"]["artifacts/toytown/mine/readout"]["notes"]
+    )
+
+    arguments = (
+        "--dimension",
+        "8,all",
+        "--centre",
+        "none,gallery",
+        "--control",
+        "toytown/rootsift-vlad",
+    )
+    grid = json.loads(project.cairn("grid", "toytown/mine", *arguments, "--json").stdout)
+    assert grid["cells"] == 4
+    assert [cell["in_protocol"] for cell in grid["measured"]] == [True] * 4 + [False] * 4
+    assert all(path.startswith("artifacts/toytown/") for path in grid["measured_on"])
+
+    bring(project, 1)
+    assert watched.agreed() == {"toytown/mine/descriptors", "toytown/mine/training_descriptors"}
+    ran = project.repro()
+    assert "descriptors-precomputed@toytown-mine" in ran
+    assert not [stage for stage in ran if "rootsift-vlad" in stage or stage.endswith("@toytown")]
+    assert watched.agreed() == set()
+    for name, content in kept.items():
+        (project.root / name).write_bytes(content)
 
 
 def test_the_command_line_says_the_same(made: Project, tmp_path: Path):

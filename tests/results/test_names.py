@@ -21,7 +21,8 @@ NAMES = [
     )
 ]
 
-field = st.from_regex(r"[a-z0-9]+([.-][a-z0-9]+)*", fullmatch=True) | st.just("-")
+# Short enough that seven of them stay below LONGEST_NAME.
+field = st.from_regex(r"[a-z0-9]{1,12}([.-][a-z0-9]{1,12}){0,3}", fullmatch=True) | st.just("-")
 
 
 @given(st.tuples(*[field] * 7))
@@ -134,3 +135,13 @@ def test_parse_wants_seven_fields():
 
 def test_plain_spells_out_control_characters():
     assert plain("a\x1b[31m\nb·c") == "a\\x1b[31m\\nb·c"
+
+
+def test_options_around_the_search_are_part_of_the_first_stage():
+    names = [
+        NumberName.parse(f"toytown/s/-/-/{stage}/hard/map")
+        for stage in ("global-aqe-n10", "geometry-k100-on-aqe-n10")
+    ]
+    assert resolve("toytown/s/hard/map", names) == names[0]
+    plain = NumberName.parse("toytown/s/-/-/global/hard/map")
+    assert resolve("toytown/s/global/hard/map", [plain, *names]) == plain

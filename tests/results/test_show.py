@@ -65,3 +65,13 @@ def test_markup_in_a_name_is_shown_not_obeyed():
     assert stage_title("unknown-thing") == "unknown-thing"
     rows = [number("toytown/a.b@c+d/-/-/global/hard/map", 0.5)]
     assert "a.b@c+d" in "\n".join(printed(rows))
+
+
+def test_options_around_the_search_stand_beside_the_system():
+    rows = [
+        number(f"toytown/s/-/-/{stage}/all/map", 0.5)
+        for stage in ("geometry-k100-on-centred.gallery-aqe-n10", "global-centred.gallery-aqe-n10")
+    ]
+    lines = printed(rows)
+    assert lines[2].startswith("s (centred.gallery-aqe-n10) ")
+    assert lines[3].startswith("+ geometric rerank ")

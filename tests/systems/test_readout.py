@@ -1,0 +1,215 @@
+"""The steps readout and ranking together: what is searched, under which name, with which scores."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from cairn.benchmarks.structure import without_boxes
+from cairn.errors import ArtifactError, InputError
+from cairn.results.names import is_first, later_stage
+from cairn.store.descriptors import open_queries, open_shards, write_shard
+from cairn.systems.ranking import search
+from cairn.systems.readout import make_readout, read_readout, searched
+from tests.systems.conftest import GALLERY, QUERIES, TRAINING, Town
+
+DIM = 12
+IDS = [f"g{number:02d}" for number in range(GALLERY)]
+ASKED = [f"q{number}" for number in range(QUERIES)]
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms > 0, norms, 1)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Folders of descriptors and of training descriptors; image g38 has no feature."""
+    generator = np.random.default_rng(7)
+    images = unit(generator.standard_normal((GALLERY, DIM)) + 0.7)
+    images[38] = 0
+    queries = unit(images[:QUERIES] + 0.5 * generator.standard_normal((QUERIES, DIM)))
+    training = unit(generator.standard_normal((TRAINING, DIM)) + 0.4)
+    descriptors, background = tmp_path_factory.mktemp("descriptors"), tmp_path_factory.mktemp("training")
+    about = {"encoder": "test"}
+    for number in range(2):
+        own = {**about, "shard.batches": str(number)}
+        write_shard(descriptors / f"{number:04d}.parquet", IDS[number::2], half(images[number::2]), own)
+    write_shard(descriptors / "queries.parquet", ASKED, half(queries), about, id_column="query_id")
+    ids = [f"t{n:02d}" for n in range(TRAINING)]
+    write_shard(background / "0000.parquet", ids, half(training), about)
+    return descriptors, background
+
+
+def half(rows: np.ndarray) -> np.ndarray:
+    return rows.astype(np.float16)
+
+
+def rank(
+    town: Town, stored: tuple[Path, Path], folder: Path, readout: dict[str, Any], options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]], Path]:
+    """`ranking.json`, the rows per query, and the folder of the read-out."""
+    for name in ("readout", "ranking"):
+        (folder / name).mkdir(parents=True)
+    make_readout(*stored, readout, folder / "readout")
+    parameters = {"top": 15, **options}
+    search(
+        stored[0],
+        town.manifest,
+        town.truth,
+        parameters,
+        folder / "ranking",
+        readout=folder / "readout",
+        training=stored[1],
+    )
+    facts = json.loads((folder / "ranking" / "ranking.json").read_text())
+    table = pq.read_table(folder / "ranking" / "ranking.parquet")
+    assert table.schema.metadata[b"stage"].decode() == facts["stage"]
+    rows: dict[str, list[dict[str, Any]]] = {query: [] for query in ASKED}
+    for row in table.to_pylist():
+        rows[row["query_id"]].append(row)
+    assert not (folder / "ranking" / "scratch").exists()
+    return facts, rows, folder / "readout"
+
+
+def matrices(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Gallery in the order of IDS and queries, float64."""
+    gallery, queries = open_shards(folder), open_queries(folder)
+    return (
+        gallery.take(gallery.rows_of(IDS)).astype(np.float64),
+        queries.take(queries.rows_of(ASKED)).astype(np.float64),
+    )
+
+
+def test_what_is_read_out_is_stored_in_the_same_shards_and_searched(
+    town: Town, stored: tuple[Path, Path], tmp_path: Path
+):
+    readout = {"dimension": 8, "centre": "gallery"}
+    facts, rows, folder = rank(town, stored, tmp_path, readout, {})
+    assert facts["stage"] == "global-centred.gallery"
+    images, queries = matrices(stored[0])
+    images, queries = unit(images[:, :8]), unit(queries[:, :8])
+    mean = images[images.any(axis=1)].mean(axis=0)
+    images, queries = unit((images - mean) * images.any(axis=1, keepdims=True)), unit(queries - mean)
+    found = matrices(folder)
+    np.testing.assert_allclose(found[0], images, atol=1e-3)
+    np.testing.assert_allclose(found[1], queries, atol=1e-3)
+    assert not found[0][38].any()
+    scores = found[1] @ found[0].T
+    for query, row in zip(ASKED, scores, strict=True):
+        expected = np.argsort(-row, kind="stable")
+        assert [one["image_id"] for one in rows[query][:15]] == [IDS[image] for image in expected[:15]]
+    gallery, original = open_shards(folder), open_shards(stored[0])
+    assert gallery.ids == original.ids
+    assert gallery.shard_metadata == original.shard_metadata
+    assert gallery.metadata == {"encoder": "test", "readout": "dim8-centred.gallery"}
+    described = json.loads((folder / "readout.json").read_text())
+    assert (described["learned_from"], described["learned_from_images"]) == ("gallery", GALLERY)
+    assert "learned from the gallery" in described["note"]
+
+
+def test_the_same_bytes_twice_and_the_transform_comes_back(stored: tuple[Path, Path], tmp_path: Path):
+    parameters = {"whiten": {"source": "training", "dimension": 6}}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        make_readout(*stored, parameters, tmp_path / name)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+    store = open_shards(stored[0])
+    again = read_readout(tmp_path / "a")(store.array())
+    np.testing.assert_array_equal(again.astype(np.float16), open_shards(tmp_path / "a").array())
+
+
+def test_nothing_asked_for_leaves_one_small_file(town: Town, stored: tuple[Path, Path], tmp_path: Path):
+    facts, _, folder = rank(town, stored, tmp_path, {}, {})
+    assert facts["stage"] == "global"
+    assert [path.name for path in folder.iterdir()] == ["readout.json"]
+    assert searched(stored[0], folder) == stored[0]
+    (folder / "readout.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"readout\.json: missing or damaged"):
+        searched(stored[0], folder)
+
+
+def test_a_read_out_from_training_is_part_of_the_system_and_needs_no_mark(
+    town: Town, stored: tuple[Path, Path], tmp_path: Path
+):
+    facts, _, _ = rank(town, stored, tmp_path / "centre", {"centre": "training"}, {})
+    assert facts["stage"] == "global"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no training descriptors"):
+        make_readout(stored[0], tmp_path / "empty", {"centre": "training"}, tmp_path)
+
+
+def test_expansion_and_augmentation_are_searched_over_the_whole_gallery(
+    town: Town, stored: tuple[Path, Path], tmp_path: Path
+):
+    options = {
+        "augmentation": {"method": "average", "neighbours": 2},
+        "expansion": {"method": "alpha", "neighbours": 3, "alpha": 2},
+    }
+    facts, rows, _ = rank(town, stored, tmp_path, {}, options)
+    assert facts["stage"] == "global-dba-n2-alphaqe-n3-a2"
+    images, queries = matrices(stored[0])
+    joined = images.copy()
+    for row in range(GALLERY):
+        similarity = images @ images[row]
+        similarity[row] = -9
+        joined[row] += images[np.argsort(-similarity, kind="stable")[:2]].sum(axis=0)
+    joined[38] = 0  # an image without features has no neighbours
+    joined = unit(joined).astype(np.float16).astype(np.float64)
+    for query, vector in zip(ASKED, queries, strict=True):
+        similarity = joined @ vector
+        best = np.argsort(-similarity, kind="stable")[:3]
+        vector = vector + (np.maximum(similarity[best], 0)[:, None] ** 2 * joined[best]).sum(axis=0)
+        scores = joined @ (vector / np.linalg.norm(vector))
+        order = np.argsort(-scores, kind="stable")
+        assert [row["image_id"] for row in rows[query][:15]] == [IDS[image] for image in order[:15]]
+        assert [row["score"] for row in rows[query][:15]] == pytest.approx(scores[order[:15]], abs=1e-5)
+    assert facts["index"]["recall"]["15"] > 0.95, "the index is over what is searched"
+
+
+@pytest.mark.parametrize("readout", [{}, {"dimension": 9, "centre": "training"}])
+def test_normalised_scores_are_the_officials_with_the_read_out_on_both_sides(
+    town: Town, stored: tuple[Path, Path], tmp_path: Path, readout: dict[str, Any]
+):
+    options = {"normalisation": {"neighbours": 3, "factor": 0.5}}
+    facts, rows, folder = rank(town, stored, tmp_path / "normalised", readout, options)
+    plain, before, _ = rank(town, stored, tmp_path / "plain", readout, {})
+    assert (facts["stage"], plain["stage"]) == ("global-norm-n3-f0.5", "global")
+    background = read_readout(folder)(open_shards(stored[1]).array()).astype(np.float64)
+    _, queries = matrices(searched(stored[0], folder))
+    for query, vector in zip(ASKED, queries, strict=True):
+        third = np.sort(background @ vector)[-3]  # isc2021: knn(query, training, 3) distances, reduced by min
+        for new, old in zip(rows[query], before[query], strict=True):
+            assert (new["image_id"], new["rank"]) == (old["image_id"], old["rank"])
+            assert new["score"] == pytest.approx(old["score"] - 0.5 * third, abs=1e-6)
+
+
+def test_normalisation_without_training_images_is_refused(
+    town: Town, stored: tuple[Path, Path], tmp_path: Path
+):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="needs descriptors of training images"):
+        rank(town, (stored[0], tmp_path / "empty"), tmp_path, {}, {"normalisation": {}})
+
+
+def test_uncropped_queries_are_a_control_by_name(town: Town, stored: tuple[Path, Path], tmp_path: Path):
+    assert all(query.box for query in town.truth.queries)
+    whole = without_boxes(town.truth)
+    assert [(q.query_id, q.image_id, q.box) for q in whole.queries] == [(q, q, None) for q in ASKED]
+    assert whole.relevance == town.truth.relevance
+    search(stored[0], town.manifest, whole, {"index": {"kind": "none"}}, tmp_path, uncropped=True)
+    assert json.loads((tmp_path / "ranking.json").read_text())["stage"] == "global-uncropped"
+
+
+def test_a_later_stage_names_what_it_stands_on():
+    assert later_stage("geometry-k100", "global") == "geometry-k100"
+    assert later_stage("geometry-k100", "global-aqe-n10") == "geometry-k100-on-aqe-n10"
+    assert is_first("global")
+    assert is_first("global-aqe-n10")
+    assert not is_first("geometry-k100-on-aqe-n10")
+    assert not is_first("globally")
