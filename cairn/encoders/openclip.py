@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from cairn.encoders.network import NetworkEncoder, NetworkParameters
 from cairn.encoders.weights import (
     Weights,
-    check_loaded,
     check_model,
     external_model,
+    fill,
     read_tensors,
     single_file,
 )
@@ -86,10 +86,9 @@ def create(parameters: Parameters) -> NetworkEncoder:
             force_quick_gelu=parameters.quick_gelu,
             output_dict=False,
         )
-        missing, unexpected = model.load_state_dict(read_tensors(weights.path), strict=False)
-        # Buffers that some versions of the library save and others make anew.
-        unexpected = [name for name in unexpected if not name.endswith("position_ids")]
-        check_loaded(str(weights.path), missing, unexpected)
+        # position_ids: a buffer that some versions of the library save and others make anew.
+        tensors = read_tensors(weights.path)
+        fill(model, tensors, str(weights.path), spare=lambda name: name.endswith("position_ids"))
         return OpenClip(model.eval().to(device), library.get_tokenizer(parameters.architecture), device)
 
     def find() -> Weights:

@@ -13,9 +13,9 @@ from cairn.encoders.network import NetworkEncoder, NetworkParameters
 from cairn.encoders.pooling import Pooling, pool
 from cairn.encoders.weights import (
     Weights,
-    check_loaded,
     check_model,
     external_model,
+    fill,
     read_tensors,
     single_file,
 )
@@ -111,8 +111,8 @@ def create(parameters: Parameters) -> NetworkEncoder:
         tensors = read_tensors(weights.path)
         if hasattr(model, "pretrained_cfg"):
             tensors = _filtered(timm, model, tensors)
-        missing, _ = model.load_state_dict(tensors, strict=False)
-        check_loaded(str(weights.path), missing)
+        # A checkpoint has the classifier that the model was made without.
+        fill(model, tensors, str(weights.path), spare=lambda _: True)
         return TimmNetwork(model.eval().to(device), device, parameters.pooling)
 
     def find() -> Weights:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cairn.errors import InputError, ParameterError, SourceError
 from cairn.files import file_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -125,6 +125,21 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
     if not isinstance(loaded, dict) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
         raise InputError(f"{path}: a mapping of names to tensors is expected")
     return loaded
+
+
+def fill(
+    model: Any, tensors: "Mapping[str, Tensor]", where: str, *, spare: "Callable[[str], bool]" = str.isspace
+) -> None:
+    """Put `tensors` into a network. InputError where one is missing, has another shape, or is not known.
+
+    `spare` tells which names may be left over.
+    """
+    try:
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:  # another shape
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{where}: its parameters do not fit the network ({reason})") from None
+    check_loaded(where, missing, [name for name in unexpected if not spare(name)])
 
 
 def check_loaded(where: str, missing: "Sequence[str]", unexpected: "Sequence[str]" = ()) -> None:

@@ -87,7 +87,9 @@ def test_mixed_shapes_are_described_in_order():
     mixed = [whole.prepare(image) for image in images(3) + images(2, 24, 24) + images(1)]
     order = [0, 3, 1, 4, 2, 5]
     found = whole.describe([mixed[number] for number in order], {})
-    assert np.allclose(found, np.concatenate([whole.describe([mixed[number]], {}) for number in order]), atol=1e-6)
+    assert np.allclose(
+        found, np.concatenate([whole.describe([mixed[number]], {}) for number in order]), atol=1e-6
+    )
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does():
@@ -186,10 +188,14 @@ def test_a_torchscript_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         load_encoder("torchscript", {"model": "model.ts"})
     Path("model.ts").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"model\.ts: not a TorchScript file"):
-        load_encoder("torchscript", {"model": "model.ts", **DECLARED}).describe([made.prepare(pictures[0])], {})
+        load_encoder("torchscript", {"model": "model.ts", **DECLARED}).describe(
+            [made.prepare(pictures[0])], {}
+        )
     torch.jit.save(torch.jit.script(torch.nn.Identity()), "flat.ts")
     with pytest.raises(InputError, match=r"flat\.ts: gave a Tensor \[1, 3, 32, 32\] for 1 images"):
-        load_encoder("torchscript", {"model": "flat.ts", **DECLARED}).describe([made.prepare(pictures[0])], {})
+        load_encoder("torchscript", {"model": "flat.ts", **DECLARED}).describe(
+            [made.prepare(pictures[0])], {}
+        )
 
 
 def test_an_onnx_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -89,9 +89,9 @@ def test_ames_quantises_to_the_patch():
     def factor(side: int) -> float:  # quantization_factor in extract/image_dataset.py
         return scale / ((scale * side / 14) / max(round(scale * side / 14), 1.0))
 
-    expected = cv2.resize(
-        image, dsize=(0, 0), fx=factor(904), fy=factor(600), interpolation=cv2.INTER_AREA
-    )[:, :, ::-1]
+    expected = cv2.resize(image, dsize=(0, 0), fx=factor(904), fy=factor(600), interpolation=cv2.INTER_AREA)[
+        :, :, ::-1
+    ]
     assert expected.shape == (518, 770, 3)
     equal(fed(image, preset="ames"), [tensor(expected)])
     part = image[40:440, 0:300]

@@ -104,7 +104,9 @@ def test_dino(tmp_path: Path, name: str):
     saved(tmp_path, model)
     pictures = images(3)
     for kind in ("cls", "mean", "gem"):
-        encoder = load_encoder(encoder_name, {"model": str(tmp_path), "pooling": {"kind": kind, "p": 4}, **SQUARE})
+        encoder = load_encoder(
+            encoder_name, {"model": str(tmp_path), "pooling": {"kind": kind, "p": 4}, **SQUARE}
+        )
         with torch.inference_mode():
             tokens = model(pixel_values=tensors(encoder, pictures)).last_hidden_state
         patches = tokens[:, prefix:]
@@ -132,7 +134,9 @@ def test_dino(tmp_path: Path, name: str):
 
 def test_default_preprocessing_of_dinov2_is_that_of_its_processor(tmp_path: Path):
     torch.manual_seed(0)
-    saved(tmp_path, transformers.Dinov2Model(transformers.Dinov2Config(**SMALL, image_size=56, patch_size=14)))
+    saved(
+        tmp_path, transformers.Dinov2Model(transformers.Dinov2Config(**SMALL, image_size=56, patch_size=14))
+    )
     encoder = load_encoder("dinov2", {"model": str(tmp_path)})
     processor = transformers.BitImageProcessorPil(
         size={"shortest_edge": 256},
@@ -153,27 +157,46 @@ def test_the_budgets_are_those_of_the_libraries():
 
     pixels = Preprocessing(resize="pixels", size=1_843_200, least=4096, multiple=32)
     patches = Preprocessing(resize="patches", size=256, multiple=16)
-    for height, width in ((1, 1), (40, 30), (1024, 768), (768, 1024), (3000, 2000), (5000, 100), (33, 33), (16, 900)):
+    for height, width in (
+        (1, 1),
+        (40, 30),
+        (1024, 768),
+        (768, 1024),
+        (3000, 2000),
+        (5000, 100),
+        (33, 33),
+        (16, 900),
+    ):
         if max(height, width) / min(height, width) <= 200:
             given_height = max(height, 17)  # that of transformers rounds smaller sides to no pixel at all
             given_width = max(width, 17)
             assert target_size(given_height, given_width, pixels) == smart_resize(
                 given_height, given_width, 32, 4096, 1_843_200
             )
-        assert target_size(height, width, patches) == get_image_size_for_max_num_patches(height, width, 16, 256)
+        assert target_size(height, width, patches) == get_image_size_for_max_num_patches(
+            height, width, 16, 256
+        )
 
 
 def test_clip(tmp_path: Path):
     torch.manual_seed(0)
     words = tokenizer(tmp_path)
     config = transformers.CLIPConfig(
-        text_config={**SMALL, "vocab_size": 120, "max_position_embeddings": 12, "eos_token_id": 2, "pad_token_id": 0},
+        text_config={
+            **SMALL,
+            "vocab_size": 120,
+            "max_position_embeddings": 12,
+            "eos_token_id": 2,
+            "pad_token_id": 0,
+        },
         vision_config={**SMALL, "image_size": 32, "patch_size": 8},
         projection_dim=24,
     )
     model = saved(tmp_path, transformers.CLIPModel(config))
     pictures, texts = images(3), ["a red door </s>", "the tower </s>", "blue " * 40]
-    encoder = load_encoder("clip", {"model": str(tmp_path), "preprocessing": {"resize": "square", "size": 32}})
+    encoder = load_encoder(
+        "clip", {"model": str(tmp_path), "preprocessing": {"resize": "square", "size": 32}}
+    )
     square = load_encoder(
         "clip", {"model": str(tmp_path), "preprocessing": {"resize": "square", "size": 32, "crop": None}}
     )
@@ -209,7 +232,9 @@ def test_siglip(tmp_path: Path):
     )
     model = saved(tmp_path, transformers.SiglipModel(config))
     pictures, texts = images(3), ["a red door", "the tower of the blue door"]
-    encoder = load_encoder("siglip", {"model": str(tmp_path), "preprocessing": {"resize": "square", "size": 32}})
+    encoder = load_encoder(
+        "siglip", {"model": str(tmp_path), "preprocessing": {"resize": "square", "size": 32}}
+    )
     inputs = words(texts, padding="max_length", truncation=True, max_length=10, return_tensors="pt")
     with torch.inference_mode():
         out = model(pixel_values=tensors(encoder, pictures), input_ids=inputs["input_ids"])
@@ -314,7 +339,9 @@ def test_qwen3_vl_embedding(tmp_path: Path):
         with torch.inference_mode():
             rows.append(model(input_ids=ids, output_hidden_states=True).hidden_states[-1][:, -1])
     assert np.allclose(queries.describe_texts(texts), unit(torch.cat(rows)), atol=1e-4)
-    wrong = load_encoder("qwen3-vl-embedding", {**keys, "preprocessing": {"multiple": 8, "size": 4096, "least": 1}})
+    wrong = load_encoder(
+        "qwen3-vl-embedding", {**keys, "preprocessing": {"multiple": 8, "size": 4096, "least": 1}}
+    )
     with pytest.raises(InputError, match=r"set preprocessing\.multiple to 16"):
         described(wrong, images(1, 40, 40))
 

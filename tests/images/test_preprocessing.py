@@ -52,7 +52,9 @@ def test_quantised_sides_are_the_nearest_multiples(height: int, width: int, mult
 def test_pixels_are_pillows(filter_name: str):
     image = picture(60, 90)
     rules = Preprocessing(resize="shorter", size=32, interpolation=filter_name)  # type: ignore[arg-type]
-    expected = Image.fromarray(image[:, :, ::-1].copy()).resize((48, 32), Image.Resampling[filter_name.upper()])
+    expected = Image.fromarray(image[:, :, ::-1].copy()).resize(
+        (48, 32), Image.Resampling[filter_name.upper()]
+    )
     assert np.array_equal(prepare(image, rules), np.asarray(expected))
 
 
@@ -62,8 +64,12 @@ def test_area_linear_is_opencvs():
     image = picture(60, 90)
     down = Preprocessing(resize="longest", size=45, interpolation="area-linear")
     up = Preprocessing(resize="longest", size=180, interpolation="area-linear")
-    assert np.array_equal(prepare(image, down), cv2.resize(image, (45, 30), interpolation=cv2.INTER_AREA)[:, :, ::-1])
-    assert np.array_equal(prepare(image, up), cv2.resize(image, (180, 120), interpolation=cv2.INTER_LINEAR)[:, :, ::-1])
+    assert np.array_equal(
+        prepare(image, down), cv2.resize(image, (45, 30), interpolation=cv2.INTER_AREA)[:, :, ::-1]
+    )
+    assert np.array_equal(
+        prepare(image, up), cv2.resize(image, (180, 120), interpolation=cv2.INTER_LINEAR)[:, :, ::-1]
+    )
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 40), (41, 60), (20, 61), (31, 20), (7, 5)])
@@ -84,7 +90,12 @@ def test_the_centre_crop_pads_and_rounds_as_torchvision(height: int, width: int)
 
 def test_a_part_keeps_the_scale_of_its_whole_image():
     rules = Preprocessing(
-        resize="longest", size=1024, enlarge=False, rounding="nearest", relative_to="whole", interpolation="lanczos"
+        resize="longest",
+        size=1024,
+        enlarge=False,
+        rounding="nearest",
+        relative_to="whole",
+        interpolation="lanczos",
     )
     image, whole = picture(300, 200), (1536, 2048)
     expected = Image.fromarray(image[:, :, ::-1].copy())

@@ -63,7 +63,12 @@ class Encoder(NetworkEncoder):
 def make(room: int = 10**9, has_text: bool = False, **keys: Any) -> Encoder:
     weights = Weights(Path(), "random", None, {"weights.bin": "0" * 64})
     return Encoder(
-        "thumbnail", NetworkParameters(**KEYS | keys), lambda: weights, lambda *_: Thumbnail(room), (), has_text
+        "thumbnail",
+        NetworkParameters(**KEYS | keys),
+        lambda: weights,
+        lambda *_: Thumbnail(room),
+        (),
+        has_text,
     )
 
 
@@ -103,7 +108,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Town:
         drawn = Image.fromarray(picture(number)[:, :, ::-1].copy()).resize(sizes[number % 3])
         drawn.save(root / "images" / f"g{number:02d}.png")
     entries = [
-        replace(entry, image_id=Path(entry.member).stem, gallery=True) for entry in list_entries("images", root)
+        replace(entry, image_id=Path(entry.member).stem, gallery=True)
+        for entry in list_entries("images", root)
     ]
     truth = GroundTruth(
         (Query("q0", "g00", (10.0, 10.0, 90.0, 110.0)), Query("q1", "g04")), {"q0": {"g03": "easy"}}
@@ -134,13 +140,23 @@ def test_descriptors_are_those_of_each_image_alone(mixed: Town, tmp_path: Path, 
         assert np.allclose(row, alone, atol=1e-3), name
     image = extraction.pixels(source, extraction.View(0, (10.0, 10.0, 90.0, 110.0), "q0"), True)
     assert image.shape == (100, 80, 3)
-    assert np.allclose(queries.array()[0], encoder.describe([encoder.prepare(image, (120, 160))], {})[0], atol=1e-3)
+    assert np.allclose(
+        queries.array()[0], encoder.describe([encoder.prepare(image, (120, 160))], {})[0], atol=1e-3
+    )
     facts = json.loads((output / "descriptors.json").read_text())
     assert facts["weights"]["files"] == {"weights.bin": "0" * 64} and "missing" not in facts
     assert json.loads((output / "sources.json").read_text())["sources"][0]["sha256"] == "0" * 64
     stored = tmp_path / "out"
     again = sample_descriptors(
-        mixed.manifest, mixed.truth, mixed.root, tmp_path / "vocabulary", "thumbnail", {}, stored, items=9, seed=1
+        mixed.manifest,
+        mixed.truth,
+        mixed.root,
+        tmp_path / "vocabulary",
+        "thumbnail",
+        {},
+        stored,
+        items=9,
+        seed=1,
     )
     assert again["compared"] == 9 and again["largest_difference"] <= 2e-3
 
@@ -165,7 +181,9 @@ def test_queries_get_their_own_scales(mixed: Town, tmp_path: Path, use):
 
 
 def test_texts_go_through_the_text_tower(mixed: Town, tmp_path: Path, use):
-    texts = GroundTruth((Query("t0", text="abba"), Query("t1", text="cab"), Query("q", "g00")), {"t0": {"g00": "easy"}})
+    texts = GroundTruth(
+        (Query("t0", text="abba"), Query("t1", text="cab"), Query("q", "g00")), {"t0": {"g00": "easy"}}
+    )
     town = replace(mixed, truth=texts)
     use(make(has_text=True))
     queries = open_queries(extract(town, tmp_path / "out"))
@@ -176,7 +194,9 @@ def test_texts_go_through_the_text_tower(mixed: Town, tmp_path: Path, use):
     with pytest.raises(InputError, match="query t0 is a text; the encoder thumbnail has no text tower"):
         extract(town, tmp_path / "none")
     both = GroundTruth((Query("b", "g00", text="a"),), {})
-    with pytest.raises(InputError, match="query b is an image with a text; thumbnail describes one or the other"):
+    with pytest.raises(
+        InputError, match="query b is an image with a text; thumbnail describes one or the other"
+    ):
         query_views(mixed.manifest, both, "thumbnail", texts=True)
 
 
@@ -206,7 +226,10 @@ def test_a_damaged_image_fails_or_is_listed(mixed: Town, tmp_path: Path, use, ca
         use(make(damaged="missing"))
         output = extract(town, tmp_path / attempt, cache)
         facts = json.loads((output / "descriptors.json").read_text())
-        assert sorted(facts["missing"]["images"]) == ["g05", "g07"] and "g05" in facts["missing"]["images"]["g05"]
+        assert (
+            sorted(facts["missing"]["images"]) == ["g05", "g07"]
+            and "g05" in facts["missing"]["images"]["g05"]
+        )
         assert facts["without_features"]["images"] == []
         store = open_shards(output)
         zero = [name for name, row in zip(store.ids, store.array(), strict=True) if not row.any()]
@@ -225,7 +248,9 @@ def test_a_shard_whose_batches_were_halved_is_flagged(mixed: Town, tmp_path: Pat
     assert [metadata.get("shard.halved") for metadata in open_shards(output).shard_metadata] == ["true"]
     assert "had batches halved" in capsys.readouterr().err
     use(make())
-    assert np.allclose(open_shards(extract(mixed, tmp_path / "whole")).array(), open_shards(output).array(), atol=1e-3)
+    assert np.allclose(
+        open_shards(extract(mixed, tmp_path / "whole")).array(), open_shards(output).array(), atol=1e-3
+    )
 
 
 def test_a_helper_that_changes_pixels_changes_descriptors_with_a_warm_cache(mixed: Town, tmp_path: Path):
@@ -238,7 +263,9 @@ def test_a_helper_that_changes_pixels_changes_descriptors_with_a_warm_cache(mixe
     for package in ("cairn", "assets", "pipelines"):
         shutil.copytree(repository / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
     helper = tree / "cairn" / "images" / "preprocessing.py"
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 8, 8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 8, 8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    )
     torch.jit.save(torch.jit.trace(model.eval(), torch.zeros(1, 3, 32, 32)), tmp_path / "model.ts")
     found = []
     for attempt in range(2):
@@ -248,7 +275,14 @@ def test_a_helper_that_changes_pixels_changes_descriptors_with_a_warm_cache(mixe
             assert changed != helper.read_text()
             helper.write_text(changed)
         done = subprocess.run(
-            [sys.executable, "-c", WARM, str(mixed.root), str(tmp_path / f"out{attempt}"), str(tmp_path / "cache")],
+            [
+                sys.executable,
+                "-c",
+                WARM,
+                str(mixed.root),
+                str(tmp_path / f"out{attempt}"),
+                str(tmp_path / "cache"),
+            ],
             cwd=tree,
             env=os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
             capture_output=True,
@@ -317,7 +351,8 @@ def five_shards(ids: list[str]) -> list[list[int]]:
 
 def town_of(root: Path) -> Town:
     entries = [
-        replace(entry, image_id=Path(entry.member).stem, gallery=True) for entry in list_entries("images", root)
+        replace(entry, image_id=Path(entry.member).stem, gallery=True)
+        for entry in list_entries("images", root)
     ]
     truth = GroundTruth(
         (Query("q0", "g00", (10.0, 10.0, 90.0, 110.0)), Query("q1", "g04")), {"q0": {"g03": "easy"}}
@@ -341,7 +376,10 @@ def test_killed_at_random_moments_it_loses_at_most_one_shard(mixed: Town, tmp_pa
             stderr=subprocess.DEVNULL,
             cwd=repository,
             env=os.environ
-            | {"PYTHONPATH": f"{repository}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "CAIRN_WORKERS": "2"},
+            | {
+                "PYTHONPATH": f"{repository}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+                "CAIRN_WORKERS": "2",
+            },
             start_new_session=True,
         )
         assert child.stdout is not None and child.stdout.readline() == b"on\n"
