@@ -49,9 +49,7 @@ def make_readout(
         write_json(output / FACTS_FILE, {"readout": None, "mark": "", "note": note})
         return
     if is_sparse(descriptors):
-        raise InputError(
-            f"the read-out {checked.slug} needs dense descriptors; those of this system are sparse"
-        )
+        raise InputError(f"the read-out {checked.slug} needs dense descriptors; those of this system are sparse")
     gallery, queries = open_shards(descriptors), open_queries(descriptors)
     background = training_store(training)
     transform = learn_transform(checked, gallery.dim, background, gallery)
