@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cairn.errors import ArtifactError
+from cairn.store.footer import codecs_are_known
 from cairn.store.tables import first_line
 
 if TYPE_CHECKING:
@@ -149,6 +150,8 @@ class DescriptorFile:
             return None
         places = []
         with self.path.open("rb") as stream:
+            if not codecs_are_known(stream, self._stamp[0]):
+                return None
             for group in range(len(self.group_rows)):
                 place = mapped_range(
                     stream, self._stamp[0], self._footer, group, column, self.dtype.itemsize, self.dim

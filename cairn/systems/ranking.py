@@ -93,7 +93,9 @@ def search(
             f"{descriptors}: {', '.join(names)}: the score is not finite; extract again"
         ) from None
     seconds = time.perf_counter() - started
-    measured: dict[str, Any] = {"exact": {"seconds": seconds, "queries_per_second": len(found) / seconds}}
+    measured: dict[str, Any] = {
+        "exact": {"seconds": seconds, "queries_per_second": len(found) / max(seconds, 1e-9)}
+    }
     found = finished(checked, found, queries, training, readout)
     stage = first_stage_slug(checked, readout, uncropped)
     write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cairn.errors import ArtifactError, CairnError
 from cairn.store.descriptors import ROWS_PER_GROUP, open_queries, open_shards, write_shard
+from cairn.store.footer import codecs_are_known
 from cairn.store.shards import assign_shards, shard_name
 
 METADATA = {"model": "tower", "revision": "abc123"}
@@ -118,6 +119,27 @@ def test_a_file_that_is_replaced_meanwhile_is_named(tmp_path: Path) -> None:
     for read in (store.array, lambda: store.take([0])):
         with pytest.raises(ArtifactError, match=r"0000\.parquet: changed while it was being read"):
             read()
+
+
+def test_a_codec_that_does_not_exist_is_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "0000.parquet"
+    write_shard(path, names(20), vectors(20, 4), METADATA)
+    whole = path.read_bytes()
+    with path.open("rb") as stream:
+        assert codecs_are_known(stream, len(whole))
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    # A 32-bit field that is 0, such as the codec of a column, becomes 21.
+    places = [at for at in range(footer, len(whole) - 8) if whole[at : at + 2] == b"\x15\x00"]
+    crashed = []
+    for at in places:
+        path.write_bytes(whole[: at + 1] + b"\x2a" + whole[at + 2 :])
+        with path.open("rb") as stream:
+            if codecs_are_known(stream, len(whole)):
+                continue
+        crashed.append(at)
+        with pytest.raises(ArtifactError):
+            open_shards(tmp_path).array()
+    assert len(crashed) >= 2  # those of the ids and of the descriptors
 
 
 def test_rows_are_found_whether_few_or_most_are_asked_for(tmp_path: Path) -> None:
