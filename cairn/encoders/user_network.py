@@ -17,7 +17,7 @@ class FileParameters(NetworkParameters):
 
     model: str = Field(min_length=1)
     """Path of the file, relative to the project."""
-    preprocessing: Preprocessing
+    preprocessing: Preprocessing = Field(...)
 
 
 def check_output(found: Any, count: int, where: str) -> "Tensor":
