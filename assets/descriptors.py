@@ -1,5 +1,6 @@
 """One vector per image: what is searched."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def descriptors(job: Job) -> None:
     """
     from cairn.cache import Cache
     from cairn.encoders import load_writer
+    from cairn.executor import open_executor
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_descriptors
 
@@ -70,15 +72,39 @@ def descriptors(job: Job) -> None:
         work = Writing(*parts, cache=Cache.of(job.root), features_code=job.features)
         writer.write_descriptors(manifest, truth, work, job.output)
         return
-    extract_descriptors(
+    with open_executor(job.root) as executor:
+        extract_descriptors(
+            manifest,
+            truth,
+            job.root,
+            job.inputs["vocabulary"],
+            job.parameters["encoder"],
+            job.parameters["settings"],
+            job.output,
+            cache=Cache.of(job.root),
+            code=job.digest,
+            features_code=job.features,
+            executor=executor,
+        )
+
+
+def checks(root: Path, inputs: Mapping[str, str], parameters: Mapping[str, Any], stored: Path) -> list[Any]:
+    """The checks of `cairn.systems.descriptor_checks` of what this step made (paths below `root`)."""
+    from cairn.benchmarks.structure import read_ground_truth, without_boxes
+    from cairn.encoders import load_writer
+    from cairn.images.manifest import read_manifest
+    from cairn.systems.descriptor_checks import check_brought, check_descriptors
+
+    manifest = read_manifest(root / inputs["manifest"] / "manifest.parquet")
+    truth = read_ground_truth(root / inputs["manifest"] / "queries")
+    if load_writer(parameters["encoder"]) is not None:
+        return check_brought(stored, manifest, truth)
+    return check_descriptors(
+        stored,
         manifest,
-        truth,
-        job.root,
-        job.inputs["vocabulary"],
-        job.parameters["encoder"],
-        job.parameters["settings"],
-        job.output,
-        cache=Cache.of(job.root),
-        code=job.digest,
-        features_code=job.features,
+        without_boxes(truth) if parameters["uncropped_queries"] else truth,
+        root,
+        root / inputs["vocabulary"],
+        parameters["encoder"],
+        parameters["settings"],
     )

@@ -20,6 +20,7 @@ def training_descriptors(job: Job) -> None:
     from cairn.cache import Cache
     from cairn.contamination.learning import learning_manifest
     from cairn.encoders import load_writer
+    from cairn.executor import open_executor
     from cairn.images.manifest import read_manifest
     from cairn.systems.descriptors import extract_training_descriptors
 
@@ -33,15 +34,17 @@ def training_descriptors(job: Job) -> None:
         work = Writing(*parts, cache=Cache.of(job.root), features_code=job.features)
         writer.write_training_descriptors(everything, training, work, job.output)
         return
-    extract_training_descriptors(
-        training,
-        job.root,
-        job.inputs["vocabulary"],
-        job.parameters["encoder"],
-        job.parameters["settings"],
-        job.output,
-        wanted=job.parameters["training_descriptors"],
-        cache=Cache.of(job.root),
-        code=job.digest,
-        features_code=job.features,
-    )
+    with open_executor(job.root) as executor:
+        extract_training_descriptors(
+            training,
+            job.root,
+            job.inputs["vocabulary"],
+            job.parameters["encoder"],
+            job.parameters["settings"],
+            job.output,
+            wanted=job.parameters["training_descriptors"],
+            cache=Cache.of(job.root),
+            code=job.digest,
+            features_code=job.features,
+            executor=executor,
+        )

@@ -35,7 +35,8 @@ import numpy as np
 from cairn.metrics import revisitop
 from cairn.parallel import workers
 from cairn.search import counting
-from cairn.search.exact import exact_search, tile_rows
+from cairn.search.exact import exact_search
+from cairn.search.tiles import tile_rows
 from cairn.store.descriptors import QUERIES_FILE, DescriptorStore, open_queries, open_shards, write_shard
 from cairn.store.shards import assign_shards, shard_name
 

@@ -13,8 +13,17 @@ def visible() -> bool:
     return os.environ.get("CAIRN_PROGRESS", "1" if sys.stderr.isatty() else "0") == "1"
 
 
-def track(items: Iterable[T], description: str, total: int | None = None, unit: str = "it") -> Iterator[T]:
-    """Yield `items` while a rich bar shows how many are done, the rate in `unit`/s and the time left."""
+def track(
+    items: Iterable[T],
+    description: str,
+    total: int | None = None,
+    unit: str = "it",
+    note: Callable[[], str] = str,
+) -> Iterator[T]:
+    """Yield `items` while a rich bar shows how many are done, the rate in `unit`/s and the time left.
+
+    `note` gives a word more behind the rate.
+    """
     if total is None and isinstance(items, Sized):
         total = len(items)
     if not visible():
@@ -35,7 +44,8 @@ def track(items: Iterable[T], description: str, total: int | None = None, unit: 
         for item in items:
             yield item
             speed = progress.tasks[task].speed
-            progress.update(task, advance=1, rate=f"{speed:,.0f} {unit}/s" if speed else "")
+            rate = f"{speed:,.{0 if speed >= 10 else 1}f} {unit}/s {note()}".rstrip() if speed else ""
+            progress.update(task, advance=1, rate=rate)
 
 
 def track_bytes(items: Iterable[T], description: str, total: int, position: Callable[[], int]) -> Iterator[T]:

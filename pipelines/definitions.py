@@ -11,7 +11,7 @@ from cairn.parameters import load_parameters
 from pipelines.bridge import environment, read_lock
 from pipelines.checks import checks_of, protocol_of
 from pipelines.code_stage import all_code_version, code_records, code_version
-from pipelines.graph import Node, build_graph
+from pipelines.graph import Node, build_graph, effective_parameters
 from pipelines.project import CODE, LOCK, PARAMETERS, enter_root
 from pipelines.sync import CODE_KEY, FINGERPRINT_TAG, code_metadata, external_key, lock_metadata, sync
 from pipelines.versions import data_version, fingerprint
@@ -125,6 +125,32 @@ def benchmark_job(name: str) -> UnresolvedAssetJobDefinition:
     )
 
 
+def descriptors_check(root: Path, node: Node) -> dg.AssetChecksDefinition:
+    """An asset check: the descriptors are one per image, finite, of norm 1, reproducible, and made as configured."""
+
+    @dg.asset_check(
+        asset=dg.AssetKey(node.asset),
+        name="descriptors_are_sound",
+        description="Counts, finite values, unit norms, duplicates, a sample described again, metadata.",
+        blocking=True,
+    )
+    def descriptors_are_sound() -> dg.AssetCheckResult:
+        from assets.descriptors import checks
+        from cairn.errors import CairnError
+
+        parameters = effective_parameters(node, load_parameters(root / PARAMETERS))
+        try:
+            found = checks(root, node.inputs, parameters, root / node.output)
+        except CairnError as error:
+            return dg.AssetCheckResult(passed=False, metadata={"error": str(error)})
+        return dg.AssetCheckResult(
+            passed=all(check.passed for check in found),
+            metadata={check.name: ("" if check.passed else "FAILED: ") + check.found for check in found},
+        )
+
+    return descriptors_are_sound
+
+
 def lock_sensor(root: Path, nodes: dict[str, Node]) -> dg.SensorDefinition:
     """Every few seconds: copy what `dvc.lock` and the user's own files say into the event log."""
 
@@ -171,7 +197,10 @@ def build_definitions(root: Path) -> dg.Definitions:
     watched = [node for node in nodes.values() if node.externals and node.step.name == "sources"]
     return dg.Definitions(
         assets=[*assets, *brought.values()],
-        asset_checks=[check for node in nodes.values() for check in checks_of(root, node)],
+        asset_checks=[
+            *(check for node in nodes.values() for check in checks_of(root, node)),
+            *(descriptors_check(root, node) for node in nodes.values() if node.step.name == "descriptors"),
+        ],
         jobs=list(jobs.values()),
         sensors=[
             lock_sensor(root, nodes),

@@ -23,6 +23,7 @@ NOT_COMPUTING = {
     "huggingface-hub",
     "pydantic",
     "requests",
+    "ray",
     "rich",
     "threadpoolctl",
     "typer",

@@ -1,5 +1,6 @@
 """Copies `dvc.lock` into Dagster's event log, so that a `dvc repro` in a terminal shows on the page."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,8 @@ def lock_metadata(root: Path, node: Node, entry: Mapping[str, Any]) -> dict[str,
         import pyarrow.parquet as pq
 
         metadata["numbers"] = pq.ParquetFile(table).metadata.num_rows
+    if measured := measurements(root, node):
+        metadata["measured"] = dg.MetadataValue.json(measured)
     picture = root / node.output / "gallery.png"
     if picture.is_file():
         metadata["gallery"] = dg.MetadataValue.md(_embedded(picture))
@@ -193,6 +196,15 @@ def _score_metadata(path: Path) -> dict[str, Any]:
     while lines and len("\n".join([head, *lines])) >= SHORTEST:
         lines.pop()
     return {"numbers": dg.MetadataValue.md("\n".join([head, *lines])), **values}
+
+
+def measurements(root: Path, node: Node) -> dict[str, Any]:
+    """Times and speeds of the step's last run here, which no artifact holds; empty where none were written."""
+    path = root / ".cairn" / "measurements" / node.step.name / node.benchmark / f"{node.system}.json"
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def _embedded(picture: Path, width: int = 1000, quality: int = 80) -> str:

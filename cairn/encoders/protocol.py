@@ -66,3 +66,42 @@ class Encoder(Protocol):
     def describe(self, prepared: Sequence[Any], learned: Learned) -> np.ndarray:
         """float32 [len(prepared), dim], rows of L2 norm 1, or zero for an image without any feature."""
         ...
+
+
+class BatchEncoder(Encoder, Protocol):
+    """What an encoder may have besides, each on its own; `cairn.systems.batching` asks for it."""
+
+    batch: int
+    """Images that `describe` gets at once (else 32)."""
+    damaged: str
+    """What to do with an image that cannot be decoded: `fail` (the default), or `missing`: list it."""
+    device: str
+    """Kind of device that `describe` computes on: descriptors of one kind are equal to the last bit."""
+    halved: bool
+    """Whether a batch had to be halved for lack of memory since it was last set to False."""
+    has_text: bool
+    """Whether there is `describe_texts`."""
+
+    def for_queries(self) -> Encoder:
+        """The encoder for the side of the queries, where that differs."""
+        ...
+
+    def shape(self, height: int, width: int, whole: tuple[int, int] | None) -> Any:
+        """What `prepare` makes of an image of that size: images of equal shapes go into one batch.
+
+        `whole` is height and width of the image that a query is a part of; where there is `shape`, `prepare`
+        takes it as its second argument.
+        """
+        ...
+
+    def reduction(self, height: int, width: int) -> int:
+        """1, 2, 4 or 8: to which fraction of its sides a JPEG may be decoded."""
+        ...
+
+    def stack(self, prepared: Sequence[Any]) -> Any:
+        """A batch that `describe` takes as well, made while the device computes the one before."""
+        ...
+
+    def describe_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [len(texts), dim], rows of L2 norm 1, comparable with those of images."""
+        ...

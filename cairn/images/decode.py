@@ -20,15 +20,19 @@ MAX_PIXELS = 1 << 28
 """Largest image, 268 megapixels (a 200-megapixel phone fits): a few kilobytes can claim to hold billions."""
 
 
-def decode_bgr(data: bytes, image_id: str) -> "np.ndarray":
+def decode_bgr(data: bytes, image_id: str, reduced: int = 1) -> "np.ndarray":
     """Decode an image file to uint8 [height, width, 3] in the order blue, green, red.
 
-    Grey images get three equal channels, an alpha channel is dropped, 16 bits are scaled to 8. ImageError,
-    naming the image, for a file that is corrupt, truncated, of an unknown format or above MAX_PIXELS.
+    Grey images get three equal channels, an alpha channel is dropped, 16 bits are scaled to 8. `reduced` (1, 2,
+    4 or 8) decodes a JPEG to that fraction of its sides, other formats whole. ImageError, naming the image, for
+    a file that is corrupt, truncated, of an unknown format or above MAX_PIXELS.
     """
     import cv2
 
-    return _decode(data, image_id, cv2.IMREAD_COLOR)
+    modes = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}
+    if reduced == 1 or inspect(data, image_id).format != "JPEG":
+        return _decode(data, image_id, cv2.IMREAD_COLOR)
+    return _pixels(data, image_id, modes[reduced])
 
 
 def decode_gray(data: bytes, image_id: str) -> "np.ndarray":

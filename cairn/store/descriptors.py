@@ -9,25 +9,22 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cairn.errors import ArtifactError
 from cairn.files import atomic
-from cairn.store.tables import first_line
+from cairn.store.descriptor_file import COLUMN, LAYOUT, DescriptorFile, blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_PER_GROUP = 8_192
 QUERIES_FILE = "queries.parquet"
-COLUMN = "descriptor"
 
 OWN_PREFIX = "shard."
 """Metadata keys with this prefix may differ from shard to shard; all others must be equal in all of them."""
-
-_LAYOUT = b"cairn.layout"
 
 
 def write_shard(
@@ -63,7 +60,7 @@ def write_shard(
     element = pa.float16() if array.dtype == np.float16 else pa.float32()
     kind = pa.list_(pa.field("element", element, nullable=False), array.shape[1])
     values = pa.Array.from_buffers(element, array.size, [None, pa.py_buffer(array)])
-    kept = {_LAYOUT: b"1"} | {key.encode(): value.encode() for key, value in sorted(metadata.items())}
+    kept = {LAYOUT: b"1"} | {key.encode(): value.encode() for key, value in sorted(metadata.items())}
     schema = pa.schema(
         [pa.field(id_column, pa.string(), nullable=False), pa.field(COLUMN, kind, nullable=False)],
         metadata=kept,
@@ -119,18 +116,25 @@ class DescriptorStore:
     """Descriptors of one or more files as one matrix that is never loaded as a whole unless asked.
 
     Row i belongs to `ids[i]`. `dtype` is float16 or float32. `shard_metadata` has, per file, the metadata
-    whose keys start with `shard.`; `metadata` the rest, which is the same in all files.
+    whose keys start with `shard.`; `metadata` the rest, which is the same in all files. Only one or two files
+    are open at a time (and those of blocks that are kept), and nothing that was read stays in memory.
+    ArtifactError where a file changes meanwhile.
     """
 
-    ids: list[str]
     dim: int
     dtype: np.dtype
     metadata: dict[str, str]
     shard_metadata: list[dict[str, str]]
-    _files: "list[_File]"
+    _names: "pa.ChunkedArray"
+    _files: "list[DescriptorFile]"
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._names)
+
+    @functools.cached_property
+    def ids(self) -> list[str]:
+        """The ids in row order."""
+        return self._names.to_pylist()
 
     @property
     def image_ids(self) -> list[str]:
@@ -144,17 +148,35 @@ class DescriptorStore:
 
     def rows_of(self, ids: Sequence[str]) -> np.ndarray:
         """Rows (int64) of the given ids, in their order. ArtifactError naming the first that is missing."""
-        try:
-            return np.fromiter((self.row_of[name] for name in ids), np.int64, len(ids))
-        except KeyError as error:
+        if 2 * len(ids) < len(self) or len(ids) < 1000:
+            found = np.fromiter((self.row_of.get(name, -1) for name in ids), np.int64, len(ids))
+        else:  # most of many: Arrow looks them up without making Python texts of a million ids
+            import pyarrow as pa
+            import pyarrow.compute as pc
+
+            wanted = pa.array(ids, pa.large_string())
+            places = pc.index_in(wanted, value_set=self._names.combine_chunks())  # type: ignore[attr-defined]
+            found = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if (found < 0).any():
+            missing = ids[int(np.argmax(found < 0))]
             folder = self._files[0].path.parent
-            raise ArtifactError(f"{folder}: no descriptor for {error.args[0]}; extract again") from None
+            raise ArtifactError(f"{folder}: no descriptor for {missing}; extract again")
+        return found
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield the matrix in row order, [rows, dim] per row group: read-only views of the mapped files."""
+        for _, _, block in blocks(self._files):
+            yield block
+
+    def part(self, start: int, stop: int) -> "StorePart":
+        """Rows `start` to `stop` - 1, as something that another process can read."""
+        pieces, first = [], 0
         for file in self._files:
-            for group in range(file.groups):
-                yield file.block(group)
+            begin, end = max(start, first), min(stop, first + len(file))
+            if begin < end:
+                pieces.append((file.path.absolute(), begin - first, end - first))
+            first += len(file)
+        return StorePart(self.dim, tuple(pieces))
 
     def take(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """The descriptors of some rows, in the order given, copied: [len(rows), dim] of the stored dtype."""
@@ -165,10 +187,12 @@ class DescriptorStore:
         order = np.argsort(rows, kind="stable")
         ordered, start = rows[order], 0
         for file in self._files:
+            first, last = np.searchsorted(ordered, (start, start + len(file)))
+            reading = file.open() if first < last else None
             for group, count in enumerate(file.group_rows):
                 first, last = np.searchsorted(ordered, (start, start + count))
-                if first < last:
-                    taken[order[first:last]] = file.block(group)[ordered[first:last] - start]
+                if reading is not None and first < last:
+                    taken[order[first:last]] = reading.group(group)[ordered[first:last] - start]
                 start += count
         return taken
 
@@ -187,138 +211,41 @@ class DescriptorStore:
         return all(file.mappable for file in self._files)
 
 
-class _File:
-    """One Parquet file of descriptors: its footer is checked and its values are mapped when opened."""
+@dataclass(frozen=True)
+class StorePart:
+    """Consecutive rows of a store by the files they lie in: small to send, opened where it is read."""
 
-    def __init__(self, path: Path, id_column: str):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    dim: int
+    pieces: tuple[tuple[Path, int, int], ...]
+    """File, first row in it, and the row behind the last."""
 
-        self.path = path
-        try:
-            self._parquet: Any = pq.ParquetFile(path)
-            self._footer = self._parquet.metadata
-            schema = self._parquet.schema_arrow
-            names = schema.names
-            if id_column not in names or COLUMN not in names:
-                raise ArtifactError(f"{path}: columns {', '.join(names)}; expected {id_column} and {COLUMN}")
-            ids = self._parquet.read(columns=[id_column]).column(0)
-            ids.validate(full=True)
-            self.ids: list[str] = ids.cast(pa.string()).to_pylist()
-        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-            raise ArtifactError(f"{path}: not a readable Parquet file ({first_line(error)})") from None
-        if ids.null_count:
-            raise ArtifactError(f"{path}: column {id_column} has {ids.null_count} nulls; none are allowed")
-        kind = schema.field(COLUMN).type
-        self.dtype = _dtype(kind, path)
-        self.groups: int = self._footer.num_row_groups
-        self.group_rows = [self._footer.row_group(group).num_rows for group in range(self.groups)]
-        if sum(self.group_rows) != len(self.ids):
-            raise ArtifactError(f"{path}: {len(self.ids)} ids for {sum(self.group_rows)} rows")
-        raw_metadata = self._footer.metadata or {}
-        self.ours = raw_metadata.get(_LAYOUT) == b"1"
-        self.metadata = {
-            key.decode(errors="replace"): value.decode(errors="replace")
-            for key, value in raw_metadata.items()
-            if key not in (_LAYOUT, b"ARROW:schema")
-        }
-        self.dim = kind.list_size if pa.types.is_fixed_size_list(kind) else self._first_length()
-        self._views = self._map()
+    def __len__(self) -> int:
+        return sum(stop - start for _, start, stop in self.pieces)
 
-    @property
-    def mappable(self) -> bool:
-        return self._views is not None
-
-    def block(self, group: int) -> np.ndarray:
-        if self._views is not None:
-            return self._views[group]
-        return self._decoded(group)
-
-    def _map(self) -> list[np.ndarray] | None:
-        """A view per row group, or None where a group cannot be mapped.
-
-        Only for files of `write_shard`: that all lists have one length cannot be seen from counts alone.
-        """
-        from cairn.store.pages import mapped_values
-
-        if not self.ours or self.dim < 1 or self.dtype not in (np.float16, np.float32):
-            return None
-        paths = [self._footer.schema.column(n).path for n in range(self._footer.num_columns)]
-        if f"{COLUMN}.list.element" not in paths or not self.groups:
-            return None
-        column = paths.index(f"{COLUMN}.list.element")
-        leaf = self._footer.schema.column(column)
-        # One repetition and one definition level: the list is there and so is every element.
-        if (leaf.max_repetition_level, leaf.max_definition_level) != (1, 1):
-            return None
-        stored = (leaf.physical_type, leaf.length if self.dtype == np.float16 else 0)
-        if stored not in (("FIXED_LEN_BYTE_ARRAY", 2), ("FLOAT", 0)):
-            return None
-        raw = np.memmap(self.path, np.uint8, mode="r")
-        views = []
-        for group, rows in enumerate(self.group_rows):
-            values = mapped_values(raw, self._footer, group, column, self.dtype.itemsize, self.dim)
-            if values is None:
-                return None
-            views.append(np.frombuffer(values, self.dtype).reshape(rows, self.dim))
-        return views
-
-    def _decoded(self, group: int) -> np.ndarray:
-        import pyarrow as pa
-
-        try:
-            column = self._parquet.read_row_group(group, columns=[COLUMN]).column(0).combine_chunks()
-            column.validate(full=True)
-            if column.null_count:
-                raise ArtifactError(f"{self.path}: column {COLUMN} has nulls; none are allowed")
-            values = column.flatten()
-            if values.null_count:
-                raise ArtifactError(f"{self.path}: a descriptor holds a null; none are allowed")
-            if not pa.types.is_fixed_size_list(column.type):
-                lengths = np.asarray(column.value_lengths())
-                if len(lengths) and not (lengths == self.dim).all():
-                    odd = int(lengths[lengths != self.dim][0])
-                    raise ArtifactError(f"{self.path}: descriptors have {self.dim} and {odd} values")
-            array = values.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False)
-            return array.reshape(self.group_rows[group], self.dim)
-        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-            raise ArtifactError(
-                f"{self.path}: row group {group} cannot be read ({first_line(error)})"
-            ) from None
-
-    def _first_length(self) -> int:
-        import pyarrow as pa
-
-        filled = next((group for group, rows in enumerate(self.group_rows) if rows), None)
-        if filled is None:
-            return 0
-        try:
-            column = self._parquet.read_row_group(filled, columns=[COLUMN]).column(0)
-            return len(column[0].as_py() or ())
-        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-            raise ArtifactError(f"{self.path}: cannot be read ({first_line(error)})") from None
-
-
-def _dtype(kind: "pa.DataType", path: Path) -> np.dtype:
-    import pyarrow as pa
-
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        element = kind.value_type  # type: ignore[attr-defined]
-        if pa.types.is_float16(element):
-            return np.dtype(np.float16)
-        if pa.types.is_floating(element):
-            return np.dtype(np.float32)
-    raise ArtifactError(f"{path}: column {COLUMN} has type {kind}; expected a list of floating-point numbers")
+    def blocks(self) -> Iterator[np.ndarray]:
+        """As `DescriptorStore.blocks`, cut where the part begins and ends."""
+        files = [DescriptorFile(path, "image_id", with_names=False) for path, _, _ in self.pieces]
+        wanted = {file.path: (start, stop) for file, (_, start, stop) in zip(files, self.pieces, strict=True)}
+        place: dict[Path, int] = {}
+        for file, _, block in blocks(files):
+            first = place.get(file.path, 0)
+            place[file.path] = first + len(block)
+            start, stop = wanted[file.path]
+            cut = block[max(start - first, 0) : max(stop - first, 0)]
+            if len(cut):
+                yield cut
 
 
 def _open(paths: list[Path], id_column: str) -> DescriptorStore:
-    files = [_File(path, id_column) for path in paths]
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files = [DescriptorFile(path, id_column) for path in paths]
     # An empty shard of a foreign writer may not know its dimension.
-    reference = next((file for file in files if file.ids), files[0])
+    reference = next((file for file in files if len(file)), files[0])
     common = _split(reference.metadata)[0]
-    ids: list[str] = []
     for file in files:
-        if file.ids and file.dim != reference.dim:
+        if len(file) and file.dim != reference.dim:
             raise ArtifactError(
                 f"{file.path}: descriptors of {file.dim} values; {reference.path.name} has {reference.dim}"
             )
@@ -333,16 +260,17 @@ def _open(paths: list[Path], id_column: str) -> DescriptorStore:
                     f"{file.path}: metadata {key} is {theirs.get(key)!r}; in {reference.path.name} it is "
                     f"{common.get(key)!r}"
                 )
-        ids.extend(file.ids)
     if reference.dim < 1:
         raise ArtifactError(f"{reference.path}: descriptors have no values")
-    if len(set(ids)) != len(ids):
+    names = pa.chunked_array([chunk for file in files for chunk in file.names.chunks], pa.large_string())
+    if pc.count_distinct(names).as_py() != len(names):  # type: ignore[attr-defined]
         seen: set[str] = set()
-        repeated = next(name for name in ids if name in seen or seen.add(name))
+        repeated = next(name for name in names.to_pylist() if name in seen or seen.add(name))
         raise ArtifactError(f"{paths[0].parent}: {repeated} has two descriptors")
-    return DescriptorStore(
-        ids, reference.dim, reference.dtype, common, [_split(file.metadata)[1] for file in files], files
-    )
+    for file in files:
+        file.names = None
+    own = [_split(file.metadata)[1] for file in files]
+    return DescriptorStore(reference.dim, reference.dtype, common, own, names, files)
 
 
 def _split(metadata: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -7,22 +7,27 @@ Formats: Apache Parquet, `parquet.thrift` and Encodings.md; page headers are in 
 """
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow.parquet as pq
 
 _DATA_PAGE, _PLAIN, _RLE = 0, 0, 3
 _I32, _STRUCT = 5, 12
 
 
-def mapped_values(
-    raw: "np.ndarray", metadata: "pq.FileMetaData", group: int, column: int, itemsize: int, dim: int
-) -> "np.ndarray | None":
-    """The bytes of a row group's values as a view of `raw` (uint8, the whole file), or None if not mappable.
+def mapped_range(
+    stream: BinaryIO,
+    file_size: int,
+    metadata: "pq.FileMetaData",
+    group: int,
+    column: int,
+    itemsize: int,
+    dim: int,
+) -> tuple[int, int] | None:
+    """First byte of a row group's values in the file, and the byte behind them, or None if not mappable.
 
-    The view has rows × dim × itemsize bytes, little-endian numbers in row order.
+    In between lie rows × dim × itemsize bytes, little-endian numbers in row order.
     """
     rows = metadata.row_group(group).num_rows
     chunk = metadata.row_group(group).column(column)
@@ -35,11 +40,11 @@ def mapped_values(
         and set(chunk.encodings) <= {"PLAIN", "RLE", "BIT_PACKED"}
         and chunk.num_values == values
         and length == chunk.total_uncompressed_size
-        and 0 <= start <= start + length <= len(raw)
+        and 0 <= start <= start + length <= file_size
     )
     if not plain:
         return None
-    page = _page_header(raw[start : start + min(length, 1024)].tobytes())
+    page = _page_header(_read(stream, start, min(length, 1024)))
     if page is None:
         return None
     header, size, counted = page
@@ -51,10 +56,15 @@ def mapped_values(
     for _ in range(2):
         if body + 4 > end:
             return None
-        body += 4 + struct.unpack("<I", raw[body : body + 4].tobytes())[0]
+        body += 4 + struct.unpack("<I", _read(stream, body, 4))[0]
     if end - body != values * itemsize:
         return None
-    return raw[body:end]
+    return body, end
+
+
+def _read(stream: BinaryIO, start: int, length: int) -> bytes:
+    stream.seek(start)
+    return stream.read(length)
 
 
 def _page_header(data: bytes) -> tuple[int, int, int] | None:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,22 @@ from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
 from cairn.encoders import encoder_facts, load_encoder
 from cairn.errors import CairnError, InputError
+from cairn.executor import Executor, LocalExecutor
 from cairn.files import atomic, write_json
-from cairn.images.manifest import ImageSource, Manifest
+from cairn.images.manifest import Manifest
 from cairn.progress import say
-from cairn.store.descriptors import QUERIES_FILE, DescriptorStore, open_queries, open_shards, write_shard
-from cairn.store.shards import assign_shards, shard_name
-from cairn.systems.disk import tells_full_disk
-from cairn.systems.extraction import (
-    Work,
-    described,
-    described_batch,
-    device,
-    gallery_views,
-    prepared,
-    query_views,
+from cairn.store.descriptors import (
+    OWN_PREFIX,
+    QUERIES_FILE,
+    DescriptorStore,
+    open_queries,
+    open_shards,
+    write_shard,
 )
+from cairn.store.shards import assign_shards, shard_name
+from cairn.systems.batching import Described, batch_size, described_shards
+from cairn.systems.disk import tells_full_disk
+from cairn.systems.extraction import Work, described, device, gallery_views, query_views, work_of
 from cairn.systems.features import View
 from cairn.systems.guards import encoder_key
 from cairn.systems.vocabulary import learned_digest, read_learned
@@ -34,8 +35,9 @@ from cairn.systems.vocabulary import learned_digest, read_learned
 DTYPE = "float16"
 FACTS_FILE = "descriptors.json"
 TRAINING_FACTS_FILE = "training_descriptors.json"
-BATCH = 32
-"""Views that an encoder which wants batches gets at once; a batch never spans shards."""
+SOURCES_FILE = "sources.json"
+MISSING, HALVED = f"{OWN_PREFIX}missing", f"{OWN_PREFIX}halved"
+"""Metadata of a shard: its images that could not be decoded (JSON, id → reason); whether a batch was halved."""
 
 
 @tells_full_disk
@@ -51,6 +53,7 @@ def extract_descriptors(
     cache: Cache | None,
     code: str,
     features_code: str,
+    executor: Executor | None = None,
 ) -> None:
     """Write shards of the gallery (`0000.parquet`, …), `queries.parquet` and `descriptors.json` into `output`.
 
@@ -58,18 +61,22 @@ def extract_descriptors(
     `vocabulary` is what `learn_vocabulary` wrote. Descriptors are stored as float16. `code` is the digest of
     this step's code, `features_code` of the part that makes local features: both key the cache, from which
     finished shards and features are taken. An image without any feature gets a zero descriptor, which is as
-    similar (0) to every query; `descriptors.json` lists them. InputError for a query that is a text.
+    similar (0) to every query; so does one that cannot be decoded, where the encoder is told to go on
+    (`damaged: missing`); `descriptors.json` lists both. Queries that are texts go through the encoder's text
+    tower; InputError where it has none. The hashes of a network's weights stand in `descriptors.json`. What is
+    absent is described by `executor`, shard by shard; the bytes do not depend on it.
     """
     work = _work(manifest, root, vocabulary, encoder_name, parameters, cache, features_code)
     rows = manifest.rows(gallery=True)
     if not len(rows):
         raise InputError("the manifest has no gallery images")
     files = _shards(manifest, rows, output)
-    files.append((output / QUERIES_FILE, query_views(manifest, truth, encoder_name)))
+    has_text = bool(getattr(work.encoder, "has_text", False))
+    files.append((output / QUERIES_FILE, query_views(manifest, truth, encoder_name, texts=has_text)))
     if not files[-1][1]:
         raise InputError("the ground truth has no queries")
-    _extract(files, work, vocabulary, code, "Describing images")
-    _write_facts(output, encoder_name, root)
+    _extract(files, work, vocabulary, code, "Describing images", executor)
+    _write_facts(output, work, root)
     if cache is not None:
         cache.prune()
 
@@ -87,6 +94,7 @@ def extract_training_descriptors(
     cache: Cache | None,
     code: str,
     features_code: str,
+    executor: Executor | None = None,
 ) -> None:
     """Write shards of the training images and `training_descriptors.json` into `output`, as for a gallery.
 
@@ -104,7 +112,8 @@ def extract_training_descriptors(
         raise InputError(
             f"{encoder_name}: something is to be learned on training images, but the training manifest has none"
         )
-    _extract(_shards(training, rows, output), work, vocabulary, code, "Describing training images")
+    shards = _shards(training, rows, output)
+    _extract(shards, work, vocabulary, code, "Describing training images", executor)
     store = open_shards(output)
     empty = _without_features(store)
     if empty:
@@ -138,7 +147,7 @@ def _work(
         raise InputError(
             f"{encoder_name} needs what it learns from training images, but {vocabulary} is empty"
         )
-    return Work(ImageSource(manifest, root), encoder, cache, features_code, learned, encoder_name)
+    return work_of(manifest, root, encoder, encoder_name, cache, features_code, learned)
 
 
 def _shards(
@@ -153,7 +162,12 @@ def _shards(
 
 
 def _extract(
-    files: Sequence[tuple[Path, list[View]]], work: Work, vocabulary: Path, code: str, description: str
+    files: Sequence[tuple[Path, list[View]]],
+    work: Work,
+    vocabulary: Path,
+    code: str,
+    description: str,
+    executor: Executor | None,
 ) -> None:
     """Write the files, those that the cache holds from there."""
     encoder, encoder_name, cache = work.encoder, work.encoder_name, work.cache
@@ -162,13 +176,13 @@ def _extract(
         "parameters": json.dumps(encoder_key(encoder, encoder_name), sort_keys=True),
         "learned": learned_digest(vocabulary),
         "dtype": DTYPE,
-        "device": device(),
-        "batch": "1" if encoder.in_workers else str(BATCH),
+        "device": device(encoder),
+        "batch": "1" if encoder.in_workers else str(batch_size(encoder)),
     }
     keys = [
         entry_key(
             kind="descriptors",
-            views=[[view.name, work.source.manifest.sha256[view.row], view.box] for view in views],
+            views=[[view.name, _content(view, work), view.box] for view in views],
             code=code,
             features_code=work.features_code,
             about=about,
@@ -183,26 +197,36 @@ def _extract(
         else:
             with atomic(path) as temporary:
                 temporary.write_bytes(data)
-    stream = _rows([views for _, views, _ in absent], work, description)
-    for path, views, entry in absent:
-        array = _checked(list(itertools.islice(stream, len(views))), views, encoder_name)
+    shards = [views for _, views, _ in absent]
+    stream = (executor or LocalExecutor()).stream(describe_shards, (work, description), shards)
+    for (path, views, entry), shard in zip(absent, stream, strict=True):
+        array = _checked(list(shard.array), views, encoder_name)
+        own = {MISSING: json.dumps(shard.missing)} if shard.missing else {}
+        own |= {HALVED: "true"} if shard.halved else {}
         id_column = "query_id" if path.name == QUERIES_FILE else "image_id"
-        write_shard(path, [view.name for view in views], array, about, id_column=id_column)
+        write_shard(path, [view.name for view in views], array, about | own, id_column=id_column)
         if cache is not None:
             cache.put(entry, path.read_bytes())
 
 
-def _rows(shards: Sequence[Sequence[View]], work: Work, description: str) -> Iterator[np.ndarray]:
-    """The descriptors of all views in order."""
-    views = [view for shard in shards for view in shard]
-    if work.encoder.in_workers:
-        yield from described(views, work, description)
+def _content(view: View, work: Work) -> str:
+    """What a view shows: the image's SHA-256, or the text."""
+    return work.source.manifest.sha256[view.row] if view.text is None else f"text:{view.text}"
+
+
+def describe_shards(asked: tuple[Work, str], shards: Iterable[Sequence[View]]) -> Iterator[Described]:
+    """The descriptors of each shard in order: the work that an executor divides. `asked`: it, and its description.
+
+    One stream of views goes through the worker processes, so that the first of the next shard are decoded already.
+    """
+    (work, description), shards = asked, list(shards)
+    if not work.encoder.in_workers:
+        yield from described_shards(shards, work, description)
         return
-    stream = prepared(views, work, description)
+    stream = described([view for shard in shards for view in shard], work, description)
     for shard in shards:
-        for start in range(0, len(shard), BATCH):
-            batch = shard[start : start + BATCH]
-            yield from described_batch(list(itertools.islice(stream, len(batch))), batch, work)
+        rows = list(itertools.islice(stream, len(shard)))
+        yield Described(_checked(rows, shard, work.encoder_name))
 
 
 def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -> np.ndarray:
@@ -217,27 +241,58 @@ def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -
         return np.array(rows).astype(DTYPE)
 
 
-def _write_facts(output: Path, encoder_name: str, root: Path) -> None:
+def _write_facts(output: Path, work: Work, root: Path) -> None:
     gallery, queries = open_shards(output), open_queries(output)
+    stores = {"images": gallery, "queries": queries}
+    missing = {what: _missing(store) for what, store in stores.items()}
     empty = {
-        "images": _without_features(gallery),
-        "queries": _without_features(queries),
+        what: [name for name in _without_features(store) if name not in missing[what]]
+        for what, store in stores.items()
     }
-    for what, names in empty.items():
-        if names:
+    for what in stores:
+        if names := empty[what]:
             say(f"{len(names)} {what} have no features: their descriptor is zero (first: {names[0]})")
-    write_json(
-        output / FACTS_FILE,
-        {
-            "encoder": encoder_name,
-            "facts": encoder_facts(encoder_name, root),
-            "dim": gallery.dim,
-            "dtype": DTYPE,
-            "images": len(gallery),
-            "queries": len(queries),
-            "without_features": empty,
-        },
-    )
+        if missing[what]:
+            first, reason = next(iter(missing[what].items()))
+            say(f"{len(missing[what])} {what} are missing: no query finds them (first: {first}: {reason})")
+    halved = sum(HALVED in metadata for store in stores.values() for metadata in store.shard_metadata)
+    if halved:
+        say(f"{halved} shards had batches halved for lack of memory: their last bits may differ elsewhere")
+    facts: dict[str, Any] = {
+        "encoder": work.encoder_name,
+        "facts": encoder_facts(work.encoder_name, root),
+        "dim": gallery.dim,
+        "dtype": DTYPE,
+        "images": len(gallery),
+        "queries": len(queries),
+        "without_features": empty,
+    }
+    if any(missing.values()):
+        facts["missing"] = missing
+    if halved:
+        facts["shards_with_halved_batches"] = halved
+    if hasattr(work.encoder, "weights"):
+        record = work.encoder.weights().record()  # type: ignore[attr-defined]
+        facts["weights"] = record
+        sources = [{"name": name, **_place(record, name)} for name in record["files"]]
+        write_json(output / SOURCES_FILE, {"sources": sources})
+    write_json(output / FACTS_FILE, facts)
+
+
+def _place(record: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Where a file of weights came from, as `sources.json` says it, with its SHA-256."""
+    source, digest = record["source"], record["files"][name]
+    if record["revision"]:
+        return {"url": f"hf://{source}@{record['revision']}/{name}", "sha256": digest}
+    return {"path": source if source.endswith(name) else f"{source}/{name}", "sha256": digest}
+
+
+def _missing(store: DescriptorStore) -> dict[str, str]:
+    """Images that could not be decoded, id → reason."""
+    found: dict[str, str] = {}
+    for metadata in store.shard_metadata:
+        found.update(json.loads(metadata.get(MISSING, "{}")))
+    return dict(sorted(found.items()))
 
 
 def _without_features(store: DescriptorStore) -> list[str]:

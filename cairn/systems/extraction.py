@@ -3,8 +3,9 @@
 import contextlib
 import json
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
 from cairn.encoders.protocol import Encoder, Learned
-from cairn.errors import CairnError, InputError
+from cairn.errors import CairnError, ImageError, InputError
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.images.names import shown
 from cairn.parallel import map_processes, workers
@@ -23,6 +24,10 @@ from cairn.systems.guards import checked_descriptors, encoder_errors
 
 FEW = 128
 """Spawned processes cost about a second: so few views are done sooner in this one."""
+
+
+AHEAD = 256
+"""Prepared views that may wait for the device."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,12 @@ class Work:
     features_code: str
     learned: Learned = field(default_factory=dict)
     encoder_name: str = ""
+    query_encoder: Encoder | None = None
+    """The encoder for queries where that is another (see `work_of`)."""
+
+    def of(self, view: View) -> Encoder:
+        """The encoder of a view's side."""
+        return self.query_encoder if view.query and self.query_encoder is not None else self.encoder
 
     @property
     def features_cache(self) -> Cache | None:
@@ -45,15 +56,50 @@ class Work:
         return self.cache if self.features_code and self.encoder.features is not None else None
 
 
+@dataclass(frozen=True)
+class Missing:
+    """Stands for an image that cannot be decoded, where the encoder wants such to be listed."""
+
+    reason: str
+
+
+def work_of(
+    manifest: Manifest,
+    root: Path,
+    encoder: Encoder,
+    encoder_name: str,
+    cache: Cache | None = None,
+    features_code: str = "",
+    learned: Learned | None = None,
+) -> Work:
+    """Work on the images of `manifest`, with the encoder's other side for queries where it has one."""
+    queries = encoder.for_queries() if hasattr(encoder, "for_queries") else None  # type: ignore[attr-defined]
+    source = ImageSource(manifest, root)
+    return Work(source, encoder, cache, features_code, learned or {}, encoder_name, queries)
+
+
 def gallery_views(manifest: Manifest, rows: Sequence[int] | np.ndarray) -> list[View]:
     """Whole images."""
     return [View(int(row), None, manifest.image_id[row]) for row in rows]
 
 
-def query_views(manifest: Manifest, truth: GroundTruth, encoder_name: str) -> list[View]:
-    """The queries, cropped to their boxes. InputError where one is a text, which this encoder cannot read."""
+def query_views(
+    manifest: Manifest, truth: GroundTruth, encoder_name: str, *, texts: bool = False
+) -> list[View]:
+    """The queries: images cropped to their boxes, and texts where the encoder can read them (`texts`).
+
+    InputError where one is a text that it cannot read, or an image with a text.
+    """
     views = []
     for query in truth.queries:
+        if texts and query.text is not None:
+            if query.image_id is not None:
+                raise InputError(
+                    f"query {query.query_id} is an image with a text; {encoder_name} describes one or the other: "
+                    "remove one of them"
+                )
+            views.append(View(-1, None, query.query_id, query.text, query=True))
+            continue
         if query.text is not None or query.image_id is None:
             what = "a text" if query.image_id is None else "an image with a text"
             raise InputError(
@@ -63,17 +109,22 @@ def query_views(manifest: Manifest, truth: GroundTruth, encoder_name: str) -> li
         row = manifest.row_of.get(query.image_id)
         if row is None:
             raise InputError(f"query {query.query_id}: image {query.image_id} is not in the manifest")
-        views.append(View(row, query.box, query.query_id))
+        views.append(View(row, query.box, query.query_id, query=True))
     return views
 
 
-def prepared(views: Sequence[View], work: Work, description: str) -> Iterator[Any]:
+def prepared(
+    views: Sequence[View], work: Work, description: str, note: Callable[[], str] = str
+) -> Iterator[Any]:
     """What `encoder.describe` takes, per view in order: local features (from the cache where they are) or
-    `encoder.prepare` of the pixels."""
+    `encoder.prepare` of the pixels; of a text the text, of an image that may be missing a `Missing`.
+
+    `note` gives a word behind the rate that is shown.
+    """
     absent = [view for view in views if not _cached(view, work)]
     fresh = _map(_prepared, absent, work)
     missing = set(absent)
-    for view in track(views, description, total=len(views), unit="images"):
+    for view in track(views, description, total=len(views), unit="images", note=note):
         # An entry that turns out to be damaged is made again here.
         yield next(fresh) if view in missing else _prepared(view, work)
 
@@ -83,15 +134,24 @@ def described(views: Sequence[View], work: Work, description: str) -> Iterator[n
     return track(_map(_describe, views, work), description, total=len(views), unit="images")
 
 
-def described_batch(batch: Sequence[Any], views: Sequence[View], work: Work) -> np.ndarray:
-    """The descriptors of prepared views, floating point [views, dim]. CairnError, naming encoder and view."""
+def described_batch(batch: Any, views: Sequence[View], work: Work) -> np.ndarray:
+    """The descriptors of prepared views of one side, all images or all texts, floating point [views, dim].
+
+    `batch` is a list, or what the encoder's `stack` made of it. CairnError, naming encoder and view.
+    """
     names = [view.name for view in views]
-    return checked_descriptors(work.encoder, work.encoder_name, list(batch), names, work.learned)
+    texts = views[0].text is not None
+    return checked_descriptors(work.of(views[0]), work.encoder_name, batch, names, work.learned, texts=texts)
 
 
-def device() -> str:
-    """The kind of device that results were computed on."""
-    return f"cpu {platform.machine()}"
+def device(encoder: Encoder | None = None) -> str:
+    """The kind of device that results were computed on: what the encoder says, else the processor."""
+    return getattr(encoder, "device", None) or f"cpu {platform.machine()}"
+
+
+def in_processes(views: Sequence[View]) -> bool:
+    """Whether so many views are prepared in worker processes."""
+    return len(views) >= FEW and workers() > 1
 
 
 def features_key(view: View, work: Work) -> str:
@@ -148,7 +208,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _map(function: Any, views: Sequence[View], work: Work) -> Iterator[Any]:
-    if len(views) < FEW or workers() == 1:
+    if not in_processes(views):
         for view in views:
             with one_thread():
                 result = function(view, work)
@@ -156,7 +216,12 @@ def _map(function: Any, views: Sequence[View], work: Work) -> Iterator[Any]:
         return
     chunksize = max(1, min(16, len(views) // (4 * workers())))
     yield from map_processes(
-        _call, ((function, view) for view in views), chunksize=chunksize, initializer=_start, initargs=(work,)
+        _call,
+        ((function, view) for view in views),
+        chunksize=chunksize,
+        initializer=_start,
+        initargs=(work,),
+        ahead=AHEAD,
     )
 
 
@@ -185,15 +250,15 @@ def _describe(view: View, work: Work) -> np.ndarray:
 
 def _cached(view: View, work: Work) -> bool:
     cache = work.features_cache
-    return cache is not None and cache.has(features_key(view, work))
+    return view.text is None and cache is not None and cache.has(features_key(view, work))
 
 
 def _prepared(view: View, work: Work) -> Any:
-    encoder, cache = work.encoder, work.features_cache
+    if view.text is not None:
+        return view.text
+    encoder, cache = work.of(view), work.features_cache
     if encoder.features is None:
-        image = pixels(work.source, view, encoder.colour)
-        with encoder_errors(work.encoder_name, f"prepare of image {shown(view.name)}"):
-            return encoder.prepare(image)
+        return _pixels_prepared(view, work, encoder)
     if cache is None:
         return _features(view, work)
     key = features_key(view, work)
@@ -204,6 +269,28 @@ def _prepared(view: View, work: Work) -> Any:
         data = pack(features)
     cache.put(key, data)
     return features
+
+
+def _pixels_prepared(view: View, work: Work, encoder: Any) -> Any:
+    height, width = whole_size(view, work)
+    reduced = encoder.reduction(height, width) if hasattr(encoder, "reduction") else 1
+    try:
+        image = pixels(work.source, view, encoder.colour, reduced)
+    except ImageError as error:
+        if getattr(encoder, "damaged", "fail") == "missing":
+            return Missing(str(error))
+        raise
+    with encoder_errors(work.encoder_name, f"prepare of image {shown(view.name)}"):
+        if hasattr(encoder, "shape"):
+            # Sizes follow from the image as stored, so that the plan of batches is known before it is decoded.
+            return encoder.prepare(image, (height, width)) if view.box is not None else encoder.prepare(image)
+        return encoder.prepare(image)
+
+
+def whole_size(view: View, work: Work) -> tuple[int, int]:
+    """Height and width of the image, as stored, that a view shows all or a part of."""
+    manifest = work.source.manifest
+    return int(manifest.height[view.row]), int(manifest.width[view.row])
 
 
 def _features(view: View, work: Work) -> LocalFeatures:

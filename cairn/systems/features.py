@@ -13,21 +13,29 @@ from cairn.store.local import LocalFeatures
 
 @dataclass(frozen=True)
 class View:
-    """An image, or the part inside a query's box. `name` is the query or image id, for messages."""
+    """An image, the part inside a query's box, or a text. `name` is the query or image id, for messages."""
 
     row: int
+    """The image's row in the manifest; -1 for a text."""
     box: Box | None
     name: str
+    text: str | None = None
+    query: bool = False
+    """Which side it is on: some encoders treat queries otherwise."""
 
 
-def pixels(source: ImageSource, view: View, colour: bool) -> np.ndarray:
+def pixels(source: ImageSource, view: View, colour: bool, reduced: int = 1) -> np.ndarray:
     """Decoded and cropped: uint8 [height, width, 3] in the order blue, green, red, or grey [height, width].
 
-    ImageError or InputError, naming image or query, where it cannot be read or the box does not fit.
+    A JPEG in colour without a box may be `reduced` (see decode_bgr). ImageError or InputError, naming image or
+    query, where it cannot be read or the box does not fit.
     """
     image_id = source.manifest.image_id[view.row]
     data = source.read(view.row)
-    image = decode_bgr(data, image_id) if colour else decode_gray(data, image_id)
+    if colour:
+        image = decode_bgr(data, image_id, reduced if view.box is None else 1)
+    else:
+        image = decode_gray(data, image_id)
     return image if view.box is None else crop(image, view.box, view.name)
 
 

@@ -30,17 +30,28 @@ def encoder_errors(encoder_name: str, what: str) -> Iterator[None]:
 
 
 def checked_descriptors(
-    encoder: Encoder, encoder_name: str, batch: list[Any], names: list[str], learned: Learned
+    encoder: Encoder,
+    encoder_name: str,
+    batch: Any,
+    names: list[str],
+    learned: Learned,
+    *,
+    texts: bool = False,
 ) -> np.ndarray:
-    """`encoder.describe(batch, learned)`, floating point [len(batch), dim].
+    """`encoder.describe(batch, learned)`, floating point [len(batch), dim]; of `texts`, describe_texts(batch).
 
     CairnError, naming the encoder and the first of `names` (of views, one each), where it raises or returns
     anything else.
     """
-    first = f"image {shown(names[0])}" + (f" and the {len(names) - 1} after it" if len(names) > 1 else "")
+    first = f"{'query' if texts else 'image'} {shown(names[0])}" + (
+        f" and the {len(names) - 1} after it" if len(names) > 1 else ""
+    )
     expected = f"one vector of one length each is expected: a float array [{len(batch)}, dim] (at {first})"
     with encoder_errors(encoder_name, f"describe of {first}"):
-        found = encoder.describe(batch, learned)
+        if texts:
+            found = encoder.describe_texts(batch)  # type: ignore[attr-defined] - an optional part of the protocol
+        else:
+            found = encoder.describe(batch, learned)
     try:
         array = np.asarray(found)
     except Exception as error:  # rows of several lengths, or an object that cannot be made an array

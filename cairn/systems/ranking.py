@@ -1,6 +1,7 @@
 """The step `ranking`: exact search, ranks of all judged images, and a FAISS index measured against it."""
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.errors import ArtifactError, InputError
+from cairn.executor import Executor
 from cairn.files import write_json
 from cairn.images.manifest import Manifest
+from cairn.progress import say
 from cairn.search import SearchParameters
 from cairn.search.exact import Found, NotFiniteError, exact_search
 from cairn.store.descriptors import open_queries, open_shards
@@ -38,6 +41,9 @@ def search(
     training: Path | None = None,
     uncropped: bool = False,
     threads: int | None = None,
+    executor: Executor | None = None,
+    device: str = "cpu",
+    measurements: Path | None = None,
 ) -> None:
     """Write `ranking.parquet`, `ranking.json` and, unless its kind is `none`, `index.faiss` into `output`.
 
@@ -45,8 +51,9 @@ def search(
     per query in the order of `truth`, its top images and, behind them, every judged image with its exact
     rank. `readout` is what `make_readout` wrote (its descriptors are searched where it has any), `training` what
     the step `training_descriptors` wrote, for the score normalisation; `uncropped` marks the stage of a control
-    whose queries were not cropped. InputError where a judged image is not in
-    the gallery, ArtifactError where descriptors are missing.
+    whose queries were not cropped. `threads`, `executor` and `device` as in `exact_search`. What differs from run
+    to run (seconds, sizes, queries per second) is printed, and written as JSON to `measurements` where given.
+    InputError where a judged image is not in the gallery, ArtifactError where descriptors are missing.
     """
     checked = validated(SearchParameters, parameters, "search")
     if is_sparse(descriptors):
@@ -72,17 +79,23 @@ def search(
         gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
+    ways: dict[str, Any] = {"threads": threads, "executor": executor, "device": device}
+    started = time.perf_counter()
     gallery, queries = prepared(
-        checked, descriptors, gallery, queries, manifest_rows, output / SCRATCH, threads=threads
+        checked, descriptors, gallery, queries, manifest_rows, output / SCRATCH, **ways
     )
     try:
-        found = exact_search(queries, gallery, manifest_rows, checked.top, judged, threads=threads)
+        found = exact_search(queries, gallery, manifest_rows, checked.top, judged, **ways)
     except NotFiniteError as error:
         names = [f"query {truth.queries[error.query].query_id}"] if error.query is not None else []
         names += [f"image {gallery.ids[error.row]}"] if error.row is not None else []
         raise ArtifactError(
             f"{descriptors}: {', '.join(names)}: the score is not finite; extract again"
         ) from None
+    seconds = time.perf_counter() - started
+    measured: dict[str, Any] = {
+        "exact": {"seconds": seconds, "queries_per_second": len(found) / max(seconds, 1e-9)}
+    }
     found = finished(checked, found, queries, training, readout)
     stage = first_stage_slug(checked, readout, uncropped)
     write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)
@@ -93,15 +106,41 @@ def search(
         "dim": gallery.dim,
         "top": min(checked.top, len(gallery)),
         "index": None,
-    }
+    } | ({"device": device} if device != "cpu" else {})
     if checked.index.kind != "none":
         from cairn.search.index import build_index, index_facts, write_index
 
+        own: dict[str, Any] = {}
+        started = time.perf_counter()
         index = build_index(gallery, order, checked.index)
+        own["build_seconds"] = time.perf_counter() - started
         write_index(index, output / INDEX_FILE)
-        facts["index"] = index_facts(index, checked.index, queries, [one.rows for one in found])
+        own["bytes"] = (output / INDEX_FILE).stat().st_size
+        facts["index"] = index_facts(index, checked.index, queries, [one.rows for one in found], own)
+        measured[checked.index.kind] = own
     shutil.rmtree(output / SCRATCH, ignore_errors=True)
     write_json(output / FACTS_FILE, facts)
+    _tell(measured, facts)
+    if measurements is not None:
+        write_json(measurements, measured)
+
+
+def _tell(measured: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """One line for the exact search, one for the index."""
+    exact = measured["exact"]
+    say(
+        f"exact: {facts['queries']} queries in {facts['gallery']:,} images, {exact['seconds']:.2f} s, "
+        f"{exact['queries_per_second']:,.0f} queries/s"
+    )
+    if facts["index"] is not None:
+        kind = facts["index"]["kind"]
+        own, recall = measured[kind], facts["index"]["recall"]
+        shown = ", ".join(f"@{k} {value:.4f}" for k, value in recall.items()) or "nothing to compare"
+        speed = own.get("queries_per_second", 0)
+        say(
+            f"{kind}: recall against exact {shown}; built in {own['build_seconds']:.2f} s, "
+            f"{own['bytes'] / 2**20:,.1f} MiB, {speed:,.0f} queries/s on one thread"
+        )
 
 
 def gallery_rows(query_id: str, ids: Sequence[str], manifest: Manifest, order: np.ndarray) -> np.ndarray:

@@ -104,6 +104,7 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
         return
     from rich.console import Console
 
+    from cairn.results.facts import pretraining_notes
     from cairn.results.show import print_results
 
     synthetic = synthetic_benchmarks(root, {benchmark for benchmark, _ in pairs})
@@ -115,6 +116,8 @@ def print_numbers(root: Path, pairs: set[tuple[str, str]], json_output: bool) ->
             "its numbers say nothing about photographs.",
             style="yellow",
         )
+    for note in pretraining_notes(root, pairs):
+        console.print(note, style="yellow")
     for benchmark in sorted({benchmark for benchmark, _ in pairs}):
         training = json.loads((root / f"artifacts/{benchmark}/training/training.json").read_text("utf-8"))
         if training["from"] != benchmark:

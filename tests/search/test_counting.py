@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairn.search import counting, exact
+from cairn.search import counting, exact, levels
 from cairn.search.exact import NotFiniteError, exact_search
 from tests.search.test_exact import Matrix, full_sort, real_numbers, same, whole_numbers
 
@@ -43,15 +43,15 @@ def test_ranks_of_any_scores(scores: list[float], data: st.DataObject):
     count = len(line)
     judged = np.array(data.draw(st.lists(st.integers(0, count - 1), max_size=40)), np.int64)
     rows = np.array(data.draw(st.permutations(range(count))), np.int32)
-    pairs = exact._Judged.of([judged, judged[:1]])
+    pairs = levels.Judged.of([judged, judged[:1]])
     pairs.scores[:] = line[pairs.row]
-    levels = exact._Levels.of(pairs, rows)
-    counted, above = np.zeros(len(levels.bins[3]), np.uint32), np.zeros(len(pairs.row) + 2, np.int64)
+    found = levels.Levels.of(pairs, rows)
+    counted, above = np.zeros(len(found.bins[3]), np.uint32), np.zeros(len(pairs.row) + 2, np.int64)
     lines = np.stack([line, line])
     for part in (slice(0, count // 3), slice(count // 3, count)):
-        counting.count(lines[:, part], 0, rows[part], 2, levels.levels, levels.bins, counted, above)
+        counting.count(lines[:, part], 0, rows[part], 2, found.levels, found.bins, counted, above)
     ranks = np.empty(len(pairs.row), np.int64)
-    ranks[levels.pairs] = counting.ranks(levels.levels[0], levels.bins, counted, above)
+    ranks[found.pairs] = counting.ranks(found.levels[0], found.bins, counted, above)
     rank_of = np.empty(count, np.int64)
     rank_of[np.lexsort((rows, -line))] = np.arange(count)
     assert ranks[pairs.origin[0]].tolist() == rank_of[judged].tolist()

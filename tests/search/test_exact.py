@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairn.search import exact
-from cairn.search.exact import LEAST_TILE, MOST_TILE, QUERY_BLOCK, exact_search, tile_rows
+from cairn.search import exact, tiles
+from cairn.search.exact import exact_search
+from cairn.search.tiles import LEAST_TILE, MOST_TILE, QUERY_BLOCK, tile_rows
 
 
 @dataclass
@@ -144,4 +145,4 @@ def test_zero_descriptors_tie_by_row():
 @pytest.mark.parametrize("dim", [1, 64, 512, 513, 1024, 16_384, 1_000_000])
 def test_tiles_are_whole_multiples_within_limits(dim: int):
     assert tile_rows(dim) % LEAST_TILE == 0 and LEAST_TILE <= tile_rows(dim) <= MOST_TILE
-    assert tile_rows(dim) * dim <= exact.TILE_NUMBERS or tile_rows(dim) == LEAST_TILE
+    assert tile_rows(dim) * dim <= tiles.TILE_NUMBERS or tile_rows(dim) == LEAST_TILE

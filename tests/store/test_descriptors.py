@@ -1,5 +1,9 @@
 """Global descriptors: bit-exact, mapped only where right, readable by others, refused when damaged."""
 
+import os
+import pickle
+import resource
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 
 from cairn.errors import ArtifactError, CairnError
 from cairn.store.descriptors import ROWS_PER_GROUP, open_queries, open_shards, write_shard
+from cairn.store.footer import codecs_are_known
 from cairn.store.shards import assign_shards, shard_name
 
 METADATA = {"model": "tower", "revision": "abc123"}
@@ -78,6 +83,75 @@ def test_many_shards_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> N
     for number in (10_000, 9_999, 2):
         write_shard(tmp_path / shard_name(number), [str(number)], vectors(1, 4), {})
     assert open_shards(tmp_path).ids == ["2", "9999", "10000"]
+
+
+def test_more_shards_than_files_a_process_may_open(tmp_path: Path) -> None:
+    array = vectors(200, 4)
+    for number in range(200):
+        write_shard(tmp_path / shard_name(number), [str(number)], array[number : number + 1], {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))  # noqa: PTH208
+    try:
+        store = open_shards(tmp_path)
+        np.testing.assert_array_equal(store.array(), array)
+        np.testing.assert_array_equal(store.take(np.arange(200)), array)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_part_reads_the_same_rows_in_another_process(tmp_path: Path) -> None:
+    array = vectors(2 * ROWS_PER_GROUP + 30, 3)
+    cuts = [0, ROWS_PER_GROUP + 5, ROWS_PER_GROUP + 5, len(array)]
+    for number, (start, stop) in enumerate(pairwise(cuts)):
+        ids = [str(row) for row in range(start, stop)]
+        write_shard(tmp_path / shard_name(number), ids, array[start:stop], {})
+    store = open_shards(tmp_path)
+    for start, stop in [(0, len(array)), (5, 9), (8000, 8300), (100, 2 * ROWS_PER_GROUP + 7), (7, 7)]:
+        part = pickle.loads(pickle.dumps(store.part(start, stop)))
+        assert len(part) == stop - start and part.dim == 3
+        np.testing.assert_array_equal(np.concatenate([array[:0], *part.blocks()]), array[start:stop])
+
+
+def test_a_file_that_is_replaced_meanwhile_is_named(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0000.parquet", ["a"], vectors(1, 4), {})
+    store = open_shards(tmp_path)
+    write_shard(tmp_path / "0000.parquet", ["b"], vectors(1, 4, seed=1), {})
+    for read in (store.array, lambda: store.take([0])):
+        with pytest.raises(ArtifactError, match=r"0000\.parquet: changed while it was being read"):
+            read()
+
+
+def test_a_codec_that_does_not_exist_is_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "0000.parquet"
+    write_shard(path, names(20), vectors(20, 4), METADATA)
+    whole = path.read_bytes()
+    with path.open("rb") as stream:
+        assert codecs_are_known(stream, len(whole))
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    # A 32-bit field that is 0, such as the codec of a column, becomes 21.
+    places = [at for at in range(footer, len(whole) - 8) if whole[at : at + 2] == b"\x15\x00"]
+    crashed = []
+    for at in places:
+        path.write_bytes(whole[: at + 1] + b"\x2a" + whole[at + 2 :])
+        with path.open("rb") as stream:
+            if codecs_are_known(stream, len(whole)):
+                continue
+        crashed.append(at)
+        with pytest.raises(ArtifactError):
+            open_shards(tmp_path).array()
+    assert len(crashed) >= 2  # those of the ids and of the descriptors
+
+
+def test_rows_are_found_whether_few_or_most_are_asked_for(tmp_path: Path) -> None:
+    ids, array = names(3000), vectors(3000, 2)
+    write_shard(tmp_path / "0000.parquet", ids, array, {})
+    store = open_shards(tmp_path)
+    order = np.random.default_rng(0).permutation(3000)
+    assert store.rows_of([ids[row] for row in order]).tolist() == order.tolist()
+    assert store.rows_of([ids[row] for row in order[:7]]).tolist() == order[:7].tolist()
+    for number in (4, 2000):
+        with pytest.raises(ArtifactError, match="no descriptor for nowhere; extract again"):
+            store.rows_of([*ids[:number], "nowhere", "nothing"])
 
 
 def test_bytes_are_the_same_each_time(tmp_path: Path) -> None:
