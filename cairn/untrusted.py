@@ -85,6 +85,46 @@ def load_array(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
         raise InputError(f"{path}: not a readable array ({type(error).__name__}: {_short(error)})") from None
 
 
+def load_arrays(
+    path: Path, required: Iterable[str], optional: Iterable[str] = (), max_bytes: int = MAX_BYTES
+) -> dict[str, np.ndarray]:
+    """Arrays of a `.npz` by name: all `required` ones, and those of `optional` that it holds.
+
+    Raises InputError for a file that is no `.npz`, lacks an array, is damaged or encrypted, holds Python objects,
+    unpacks to more than `max_bytes`, or whose headers promise more than the file holds.
+    """
+    path, required = Path(path), tuple(required)
+    _check_size(path, max_bytes)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            held = {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
+            missing = [name for name in required if name not in held]
+            if missing:
+                raise _Refused(f"has no {', '.join(missing)}; needed are {', '.join(required)}")
+            wanted = [*required, *(name for name in optional if name in held)]
+            sizes = {name: archive.getinfo(f"{name}.npy").file_size for name in wanted}
+            if sum(sizes.values()) > max_bytes:
+                raise _Refused(f"unpacks to {sum(sizes.values()):,} bytes; at most {max_bytes:,} are read")
+            arrays = {}
+            for name, size in sizes.items():
+                with archive.open(f"{name}.npy") as stream:
+                    try:
+                        _check_header(stream, size)
+                    except _Refused as refusal:
+                        raise _Refused(f"cannot be read: of its array {name}, {refusal}") from None
+                with archive.open(f"{name}.npy") as stream:
+                    arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+            return arrays
+    except _Refused as refusal:
+        raise InputError(f"{path}: {refusal}") from None
+    except MemoryError:
+        raise InputError(f"{path}: its arrays do not fit in memory") from None
+    except Exception as error:
+        raise InputError(
+            f"{path}: cannot be read as an .npz of plain arrays ({type(error).__name__}: {_short(error)})"
+        ) from None
+
+
 class _Refused(Exception):
     """Why a file is not read."""
 

@@ -25,7 +25,7 @@ class TailParameters(BaseModel):
 
     gallery: Annotated[int, Field(ge=1, le=10**12)]
     """N: the number of distractors that the metric is estimated for."""
-    metric: Annotated[str, Field(pattern=r"^map@[1-9][0-9]*$")] = "map@1000"
+    metric: Annotated[str, Field(pattern=r"^map@[1-9][0-9]{0,8}$")] = "map@1000"
     sample: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Share of the distractors that are scored: a uniform sample of them, drawn from `seed`."""
     keep: Annotated[int, Field(ge=40, le=1_000_000)] = 4000
@@ -51,6 +51,7 @@ def estimate_run(
             output / FACTS_FILE, {"estimates": {}, "note": "no tail estimate is asked for in params.yaml"}
         )
         return
+    from cairn.tail.compiled import tell_first_use
     from cairn.tail.estimate import estimate_tail, parse_metric
     from cairn.tail.plots import gallery_table
     from cairn.tail.sampling import sample_rows, sampled_scores
@@ -79,6 +80,7 @@ def estimate_run(
         gallery.take(wanted),
         parameters["keep"],
     )
+    tell_first_use()
     found = estimate_tail(
         scores, parameters["gallery"], parse_metric(parameters["metric"]), seed=parameters["seed"]
     )

@@ -45,7 +45,9 @@ def calibrate(
 ) -> Calibration | None:
     """Calibrate the posterior estimator on `redraws` of the G = min(N/S, 20) disjoint sub-samples.
 
-    None where that is impossible: too few kept scores per query in a sub-sample.
+    Where the estimate is a mean over several numbers of exceedances, `exceedances` is the last of them: a sub-sample
+    keeps too few scores for the larger ones. None where that is impossible: too few kept scores per query in a
+    sub-sample.
     """
     parts = int(np.clip(round(gallery / scores.sample_size), 2, MOST_PARTS))
     tops = split(scores.top, parts, min(redraws, parts), seed)

@@ -34,6 +34,17 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+def tell_first_use() -> None:
+    """Say on standard error that code is about to be compiled, where none of the estimator's is kept yet."""
+    from cairn.progress import say
+    from cairn.tail.posterior import _integrate
+
+    folder = getattr(getattr(_integrate, "stats", None), "cache_path", None)
+    if folder is None or not any(Path(folder).glob("posterior._integrate-*.nbi")):
+        kept = "kept for later" if folder else f"at every start, since {user_cache()} cannot be written"
+        say(f"compiling the estimator for this machine, about a minute; {kept}")
+
+
 def user_cache() -> Path:
     """Folder for compiled code: `$XDG_CACHE_HOME/cairn/numba`, by default under `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")

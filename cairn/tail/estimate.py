@@ -29,7 +29,8 @@ class TailEstimate:
     """Result of `estimate_tail`.
 
     `estimates` name -> mean AP@K at N; `per_query` name -> [Q] for default, evt, count and naive; `ci95`
-    name -> (low, high); `model_bias` the self-calibrated bias of the default, None where not measurable;
+    name -> (low, high); `model_bias` the self-calibrated bias of the default (of the last of `posteriors`: see
+    `cairn.tail.calibration`), None where not measurable;
     `hardness` [P] the default's posterior mean of log x, exponentiated; `posteriors` (one per number of
     exceedances that entered the mean), `tail` the fits themselves.
     """
@@ -129,6 +130,7 @@ def estimate_tail(
     }
     hardness = np.exp(prediction.log_hardness)
     facts = _facts(scores, gallery, cutoff, tail, free, posterior, prediction, calibration, hardness)
+    facts["posterior"] |= {"averaged": [each.exceedances for each in tails], "disagreement": disagreement}
     facts["calibration"]["correction"] = 0.0 - correction
     return TailEstimate(
         estimates,
@@ -136,7 +138,7 @@ def estimate_tail(
         {name: (float(low), float(high)) for name, (low, high) in ci95.items()},
         calibration.bias if calibration else None,
         facts,
-        _warnings(scores, gallery, cutoff, facts, calibration, correction),
+        [*_mined_warning(hard), *_warnings(scores, gallery, cutoff, facts, calibration, correction)],
         hardness,
         tails,
         tail,
@@ -230,6 +232,15 @@ def _facts(
         "cluster_size": diagnostics.cluster_sensitivity(scores, hardness, gallery, cutoff),
         "near_duplicates": diagnostics.near_duplicates(scores, tail),
     }
+
+
+def _mined_warning(hard: np.ndarray | None) -> list[str]:
+    if hard is None:
+        return []
+    return [
+        f"only hard-mined counts the {np.shape(hard)[1]} mined distractors of each query; the other estimates, the"
+        " intervals and the bias are of a gallery without them, and come out too high"
+    ]
 
 
 def _warnings(

@@ -1,7 +1,6 @@
 """The input of the estimator: each query's best distractor scores in a uniform sample, and its positives'
 scores."""
 
-import zipfile
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +11,12 @@ from numba import prange
 
 from cairn.errors import InputError
 from cairn.tail.compiled import compiled
+from cairn.untrusted import load_arrays
 
 QUANTISED = 0.05  # share of tied neighbours from which scores count as quantised
 MOST_BYTES = 8 << 30  # a score file unpacking to more than this is refused
+LARGEST = 1 << 53  # beyond it, float64 does not hold every whole number
+TRUTH = ("full_B", "true_x")  # known hardness of each positive, for plots
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,17 @@ def sample_scores(
 ) -> SampleScores:
     """Check and arrange scores; `top` [Q, T], `pos_q` [P] query row, `pos_s` [P] score, `sample_size` S.
 
-    Half-precision scores are compared in half precision (positives are rounded to it), integers as they are.
-    Raises InputError for NaN or infinite scores, lists that are not descending, T > S, a query without
-    positives, a `pos_q` outside the queries. Positives may come in any order.
+    Scores in half or single precision are compared in it (positives are rounded to it), integers as they are.
+    Raises InputError for NaN or infinite scores, masked arrays, lists that are not descending, T > S, a query
+    without positives, a `pos_q` outside the queries. Positives may come in any order.
     """
-    top, query, score = np.asarray(top), np.asarray(pos_q), np.asarray(pos_s)
+    for name, array in (("top", top), ("pos_q", pos_q), ("pos_s", pos_s)):
+        if np.ma.isMaskedArray(array):
+            raise InputError(f"{names}: {name} is a masked array; leave out what is masked")
+    try:
+        top, query, score = np.asarray(top), np.asarray(pos_q), np.asarray(pos_s)
+    except ValueError as error:
+        raise InputError(f"{names}: top, pos_q or pos_s is not an array of numbers ({error})") from None
     if top.ndim != 2 or 0 in top.shape:
         raise InputError(
             f"{names}: top has shape {top.shape}; it must be [queries, T], one descending list per query"
@@ -82,7 +90,9 @@ def sample_scores(
         raise InputError(
             f"{names}: pos_q {query.shape} and pos_s {score.shape} must be two equally long, non-empty lists"
         )
-    whole = query.dtype.kind in "iu" or (query.dtype.kind == "f" and np.all(query == np.floor(query)))
+    whole = query.dtype.kind in "iu" or (
+        query.dtype.kind == "f" and np.all(np.isfinite(query)) and np.all(query == np.floor(query))
+    )
     if not whole:
         raise InputError(f"{names}: pos_q holds {query.dtype}; it must hold whole query numbers")
     query = query.astype(np.int64)
@@ -97,10 +107,14 @@ def sample_scores(
         raise InputError(
             f"{names}: top keeps T = {top.shape[1]} scores of a sample of S = {size}; T cannot exceed S"
         )
-    if top.dtype == np.float16:
-        score = score.astype(np.float16)
+    given = score
+    if top.dtype.kind == "f" and top.dtype.itemsize <= 4:
+        with np.errstate(over="ignore"):
+            rounded = score.astype(top.dtype)
+        score = np.where(np.isfinite(rounded), rounded, score)  # beyond its range a score stays what it is
     top = np.ascontiguousarray(
-        top, np.float32 if top.dtype.itemsize <= 2 or top.dtype == np.float32 else float
+        top,
+        np.float32 if top.dtype.itemsize <= 2 or (top.dtype.kind, top.dtype.itemsize) == ("f", 4) else float,
     )
     score = score.astype(np.float64)
     if not np.isfinite(top).all():
@@ -126,40 +140,43 @@ def sample_scores(
             f"{names}: query {int(np.argmin(positives))} has no positive, so its average precision is not"
             " defined; leave the query out of top"
         )
-    order = np.lexsort((-score, query))
+    order = arrange(query, given)
     query, score = query[order], score[order]
     first = np.concatenate([[0], np.cumsum(positives)[:-1]])
     return SampleScores(top, query, score, np.arange(len(query)) - first[query] + 1, positives, size)
 
 
+def arrange(query: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Order [P] in which `SampleScores` holds positives: by query, best first, equal scores as they came."""
+    return np.lexsort((-np.asarray(score, np.float64), query))
+
+
 def load_scores(path: Path) -> tuple[SampleScores, dict[str, Any]]:
-    """Read `top`, `pos_q`, `pos_s`, `S` from an .npz file (no pickles), and what else it holds of `full_map`,
-    `true_x`, `full_B` (truth, for plots) and `hard` (mined distractors' scores). Raises InputError naming
-    the file and the array.
+    """Read `top`, `pos_q`, `pos_s`, `S` from an .npz file (no pickles), and what else it holds of `true_x`,
+    `full_B` (truth, for plots, put in the order of the positives of `SampleScores`) and `hard` (mined
+    distractors' scores). Raises InputError naming the file and the array.
     """
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"{path}: no such file; expected an .npz with top, pos_q, pos_s and S")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > MOST_BYTES:
-            raise InputError(f"{path}: unpacks to {size >> 20} MiB; at most {MOST_BYTES >> 20} MiB are read")
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [name for name in ("top", "pos_q", "pos_s", "S") if name not in archive.files]
-            if missing:
-                raise InputError(
-                    f"{path}: has no {', '.join(missing)}; needed are top [queries, T], pos_q, pos_s and S"
-                )
-            arrays = {name: archive[name] for name in ("top", "pos_q", "pos_s", "S")}
-            truth = {n: archive[n] for n in ("full_map", "true_x", "full_B", "hard") if n in archive.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
-        raise InputError(f"{path}: cannot be read as an .npz of plain arrays ({error})") from error
+    arrays = load_arrays(path, ("top", "pos_q", "pos_s", "S"), (*TRUTH, "hard"), MOST_BYTES)
     if arrays["S"].size != 1:
         raise InputError(f"{path}: S has {arrays['S'].size} values; it must be one number, the sample size")
     scores = sample_scores(
         arrays["top"], arrays["pos_q"], arrays["pos_s"], arrays["S"].reshape(()).item(), str(path)
     )
+    order = arrange(arrays["pos_q"], arrays["pos_s"])
+    truth = {name: arrays[name] for name in ("hard",) if name in arrays}
+    for name in TRUTH:
+        if name not in arrays:
+            continue
+        values = arrays[name]
+        if values.shape != order.shape or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+            raise InputError(
+                f"{path}: {name} is {values.dtype} {values.shape}; it must hold one finite number for each of the"
+                f" {len(order)} positives"
+            )
+        truth[name] = values[order]
     return scores, truth
 
 
@@ -189,10 +206,13 @@ def spread_ties(top: np.ndarray) -> np.ndarray:
 
 
 def _whole(value: Any, what: str) -> int:
-    if not isinstance(value, (int, float, np.integer, np.floating)) or not np.isfinite(value):
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not np.isfinite(value):
         raise InputError(f"{what} is {value!r}; it must be a whole number")
     if int(value) != value or value < 1:
         raise InputError(f"{what} is {value}; it must be a whole number of at least 1")
+    if value > LARGEST:
+        raise InputError(f"{what} is {value}; at most 2^53 = {LARGEST} can be told apart")
     return int(value)
 
 

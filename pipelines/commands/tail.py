@@ -18,7 +18,9 @@ def tail(
     ] = 0.95,
     estimators: Annotated[str, typer.Option(help="all, or names separated by commas.")] = "all",
     per_query: Annotated[bool, typer.Option("--per-query", help="Also AP of every query.")] = False,
-    seed: Annotated[int, typer.Option(help="Splits the sample for self-calibration.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Splits the sample for self-calibration.")
+    ] = 0,
     plots: Annotated[Path | None, typer.Option(help="Folder for plots (PNG) and their tables (CSV).")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on standard output and nothing else.")
@@ -28,12 +30,14 @@ def tail(
 
     Example: cairn tail scores.npz --gallery 100000000 --metric map@1000 --json
     """
+    from cairn.tail.compiled import tell_first_use
     from cairn.tail.estimate import ESTIMATORS, estimate_tail, parse_metric
     from cairn.tail.scores import load_scores
 
     cutoff = parse_metric(metric)
     names = ESTIMATORS if estimators.strip() == "all" else tuple(n.strip() for n in estimators.split(","))
     sample, extra = load_scores(scores)
+    tell_first_use()
     result = estimate_tail(
         sample,
         gallery,

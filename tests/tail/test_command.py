@@ -105,6 +105,44 @@ def test_plots_come_with_their_tables(file, tmp_path):
     assert {"sample", "default", "evt", "count", "log-uniform", "interval"} <= series
 
 
+def test_mined_scores_come_with_a_warning_about_the_others(file, tmp_path):
+    path, gallery, cutoff, _ = file
+    mined = np.random.default_rng(0).uniform(8, 14, (150, 20))
+    np.savez(tmp_path / "mined.npz", **(dict(np.load(path)) | {"hard": mined}))
+    arguments = [
+        str(tmp_path / "mined.npz"),
+        "--gallery",
+        str(gallery),
+        "--metric",
+        f"map@{cutoff}",
+        "--json",
+    ]
+    record = json.loads(runner.invoke(app, arguments).stdout)
+    assert "hard-mined" in record["estimates"]
+    assert any("only hard-mined counts the 20 mined distractors" in warning for warning in record["warnings"])
+
+
+def test_a_seed_below_zero_is_wrong_usage(file):
+    path, gallery, _, _ = file
+    assert runner.invoke(app, [str(path), "--gallery", str(gallery), "--seed", "-1"]).exit_code == 2
+
+
+def test_first_use_says_that_it_compiles(monkeypatch, tmp_path, capsys):
+    from cairn.tail import posterior
+    from cairn.tail.compiled import tell_first_use
+
+    class Fresh:
+        class stats:
+            cache_path = str(tmp_path)
+
+    monkeypatch.setattr(posterior, "_integrate", Fresh)
+    tell_first_use()
+    assert "compiling" in capsys.readouterr().err
+    (tmp_path / "posterior._integrate-1.py3.nbi").touch()
+    tell_first_use()
+    assert capsys.readouterr().err == ""
+
+
 def test_compiled_code_stays_in_the_users_cache(tmp_path):
     """Neither the package's folder nor the working folder is written to."""
     import cairn.tail

@@ -235,6 +235,8 @@ def test_thresholds_that_contradict_one_another_are_averaged_and_widen_the_inter
     got = estimate_tail(scores, 2 * 10**7, 100, estimators=("default",))
     low, high = got.ci95["fixed_queries"]
     assert high - low > 2 * 1.95 * choice.disagreement
+    assert got.diagnostics["posterior"]["averaged"] == sizes
+    assert got.diagnostics["posterior"]["disagreement"] == choice.disagreement
 
 
 def test_one_tail_that_no_other_contradicts_stands_alone():

@@ -1,5 +1,8 @@
 """What the estimator accepts and how it says no."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -37,6 +40,14 @@ def test_integers_are_scores():
     assert scores.quantised == 0.5
 
 
+def test_positives_are_rounded_to_the_precision_of_the_lists():
+    """0.7 is not a single-precision number: kept as a double, the same score would not tie with itself."""
+    top = np.array([[0.9, 0.7, 0.1]], np.float32)
+    assert sample_scores(top, np.array([0]), np.array([0.7]), 10).counts.tolist() == [2]
+    beyond = sample_scores(top.astype(np.float16), np.array([0, 0]), np.array([1e6, 0.05]), 10)
+    assert beyond.counts.tolist() == [0, 3] and beyond.score[0] == 1e6
+
+
 def put(name, value):
     def change(arrays):
         arrays[name] = value(arrays[name]) if callable(value) else value
@@ -70,6 +81,11 @@ def set_at(name, place, value):
         (put("top", lambda t: t[:, :0]), r"shape \(2, 0\)"),
         (put("top", lambda t: t.astype("U3")), "real numbers"),
         (put("pos_s", lambda s: s.astype(complex)), "real numbers"),
+        (put("top", lambda t: np.ma.masked_less(t, 0.5)), "top is a masked array"),
+        (put("top", [[0.9, 0.8], [0.5]]), "not an array of numbers"),
+        (put("pos_q", np.array([0, np.inf, 1])), "whole query numbers"),
+        (put("sample_size", 2**60), "at most 2\\^53"),
+        (put("sample_size", True), "S is True"),
     ],
 )
 def test_bad_arrays(change, message):
@@ -94,9 +110,12 @@ def test_gallery_must_hold_the_sample():
 def test_files(tmp_path):
     arrays = good()
     arrays["S"] = arrays.pop("sample_size")
-    np.savez(tmp_path / "good.npz", **arrays, full_map=0.5)
+    np.savez(tmp_path / "good.npz", **arrays, true_x=np.array([0.4, 0.75, 0.95]), full_map=0.5)
     scores, extra = load_scores(tmp_path / "good.npz")
-    assert scores.sample_size == 10 and float(extra["full_map"]) == 0.5
+    assert scores.sample_size == 10 and set(extra) == {"true_x"}
+    np.testing.assert_allclose(
+        extra["true_x"], scores.score
+    )  # in the order of the positives, not of the file
     with pytest.raises(InputError, match="no such file"):
         load_scores(tmp_path / "absent.npz")
     (tmp_path / "text.npz").write_text("hello")
@@ -111,6 +130,42 @@ def test_files(tmp_path):
     np.savez(tmp_path / "pickled.npz", **(arrays | {"top": np.array([{}], object)}))
     with pytest.raises(InputError, match=r"pickled\.npz: cannot be read"):
         load_scores(tmp_path / "pickled.npz")
+
+
+def _archive(path, **members: bytes):
+    arrays = good()
+    arrays["S"] = arrays.pop("sample_size")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            stream = io.BytesIO()
+            np.save(stream, np.asarray(array))
+            archive.writestr(f"{name}.npy", members.get(name, stream.getvalue()))
+    return path
+
+
+def test_damaged_files_are_refused(tmp_path):
+    stream = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**6, 10**6)}
+    np.lib.format.write_array_header_1_0(stream, header)
+    with pytest.raises(InputError, match="of its array top, its header promises"):
+        load_scores(_archive(tmp_path / "promise.npz", top=stream.getvalue()))
+    with pytest.raises(InputError, match=r"bytes\.npz: cannot be read"):
+        load_scores(_archive(tmp_path / "bytes.npz", S=b"hello"))
+    np.savez_compressed(
+        tmp_path / "broken.npz", **(good() | {"S": 10, "top": np.ones((2, 3000), np.float32)})
+    )
+    content = bytearray((tmp_path / "broken.npz").read_bytes())
+    start = content.index(b"top.npy") + 40
+    content[start : start + 30] = b"\xff" * 30
+    (tmp_path / "broken.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"broken\.npz: cannot be read"):
+        load_scores(tmp_path / "broken.npz")
+    arrays = good()
+    arrays["S"] = arrays.pop("sample_size")
+    for truth in (np.ones(5), np.array(["a", "b", "c"]), np.array([1.0, np.nan, 1.0])):
+        np.savez(tmp_path / "truth.npz", **arrays, true_x=truth)
+        with pytest.raises(InputError, match=r"true_x is .* each of the 3 positives"):
+            load_scores(tmp_path / "truth.npz")
 
 
 def test_a_bomb_is_refused(tmp_path, monkeypatch):
