@@ -138,7 +138,9 @@ def _profile_root(z, capped):
     m3 = 0.0
     m4 = 0.0
     top = 0.0
+    least = np.inf
     for j in range(k):
+        least = min(least, z[j])
         square = z[j] * z[j]
         m2 += square
         m3 += square * z[j]
@@ -155,6 +157,13 @@ def _profile_root(z, capped):
     if heavy:
         low, high = 1e-9, 50.0
         t = min(max(t, 1e-6), 20.0)
+        # Where the mean does not exist, the sample's dwarfs sigma. Exceedances of 0 (ties with the threshold) would
+        # draw t to infinity: there the bracket stays.
+        while least > 0 and high < 1e5:
+            shape, a1, a2 = _sums(z, high)
+            if 1.0 / high - a1 / shape - a1 <= 0:
+                break
+            high *= 8.0
     else:
         edge = -(1.0 - 1e-7) / top
         low, high = edge, -1e-9

@@ -145,3 +145,18 @@ def test_posterior_sets_a_lump_aside():
 
 def test_default_exceedances():
     assert [default_exceedances(t) for t in (4000, 1000, 100, 15)] == [250, 62, 20, 14]
+
+
+def test_the_free_fit_reaches_the_maximum_where_the_tail_has_no_mean():
+    """Cauchy and heavier: the sample's mean is many times sigma, so t = xi*mean/sigma is far from 1."""
+    rng = np.random.default_rng(4)
+    for shape in (1.0, 1.6):
+        values = rng.random((40, 60)) ** -shape - 1
+        fit = gpd.fit_likelihood(values, cap=None)
+        z = values / values.mean(axis=1, keepdims=True)
+        t = np.geomspace(1e-3, 1e5, 4000)
+        xi = np.log1p(t[:, None, None] * z).mean(axis=2)
+        best = (-np.log(xi / t[:, None]) - 1 - xi).max(axis=0)
+        scaled = fit.scale / values.mean(axis=1)
+        got = -np.log(scaled) - (1 + 1 / fit.shape) * np.log1p((fit.shape / scaled)[:, None] * z).mean(axis=1)
+        assert (got >= best - 1e-9).all()
