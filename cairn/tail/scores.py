@@ -95,13 +95,13 @@ def sample_scores(
     )
     if not whole:
         raise InputError(f"{names}: pos_q holds {query.dtype}; it must hold whole query numbers")
-    query = query.astype(np.int64)
     n = len(top)
     if query.min() < 0 or query.max() >= n:
         bad = int(np.flatnonzero((query < 0) | (query >= n))[0])
         raise InputError(
-            f"{names}: positive {bad} names query {query[bad]}, but top has the queries 0 to {n - 1}"
+            f"{names}: positive {bad} names query {int(query[bad])}, but top has the queries 0 to {n - 1}"
         )
+    query = query.astype(np.int64)
     size = _whole(sample_size, f"{names}: S")
     if top.shape[1] > size:
         raise InputError(

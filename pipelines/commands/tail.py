@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from cairn.errors import InputError
+
 
 def tail(
     scores: Annotated[
@@ -32,11 +34,17 @@ def tail(
     """
     from cairn.tail.compiled import tell_first_use
     from cairn.tail.estimate import ESTIMATORS, estimate_tail, parse_metric
-    from cairn.tail.scores import load_scores
+    from cairn.tail.scores import check_gallery, load_scores
 
     cutoff = parse_metric(metric)
     names = ESTIMATORS if estimators.strip() == "all" else tuple(n.strip() for n in estimators.split(","))
     sample, extra = load_scores(scores)
+    check_gallery(sample, gallery, cutoff, str(scores))
+    if plots is not None:
+        try:
+            plots.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{plots}: no folder for plots can be made here ({error.strerror})") from None
     tell_first_use()
     result = estimate_tail(
         sample,

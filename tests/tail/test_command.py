@@ -75,6 +75,8 @@ def test_errors_are_cairns(file, tmp_path):
         ([str(path), "--gallery", "10"], InputError),
         ([str(path), "--gallery", str(gallery), "--metric", "ndcg"], UsageError),
         ([str(path), "--gallery", str(gallery), "--estimators", "best"], UsageError),
+        ([str(path), "--gallery", str(gallery), "--plots", str(path)], InputError),
+        ([str(path), "--gallery", str(gallery), "--plots", "/proc/no/folder"], InputError),
     ):
         got = runner.invoke(app, arguments)
         assert isinstance(got.exception, error), got.output
