@@ -15,6 +15,8 @@ from cairn.store.sparse import is_sparse
 from cairn.systems.disk import tells_full_disk
 
 FACTS_FILE = "tail.json"
+FEWEST_KEPT = 90
+"""Scores per query below which no tail is fitted: 5 exceedances over their 0.95 quantile."""
 POSITIVES = ("positive", "easy", "hard")
 
 
@@ -28,7 +30,7 @@ class TailParameters(BaseModel):
     metric: Annotated[str, Field(pattern=r"^map@[1-9][0-9]{0,8}$")] = "map@1000"
     sample: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Share of the distractors that are scored: a uniform sample of them, drawn from `seed`."""
-    keep: Annotated[int, Field(ge=40, le=1_000_000)] = 4000
+    keep: Annotated[int, Field(ge=FEWEST_KEPT, le=1_000_000)] = 4000
     """Best sampled scores kept per query (the paper's T)."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
@@ -61,9 +63,12 @@ def estimate_run(
     gallery, queries = open_shards(descriptors), open_queries(descriptors)
     pool = _pool(gallery, truth)
     size = round(parameters["sample"] * len(pool))
-    if size < 1:
+    drawn = f"tail.sample = {parameters['sample']:g} of the {len(pool)} images that no query judges is {size}"
+    if size < FEWEST_KEPT:
+        raise InputError(f"{drawn}: too few to fit a tail to; at least {FEWEST_KEPT} are needed")
+    if parameters["gallery"] < size:
         raise InputError(
-            f"{parameters['sample']:g} of {len(pool)} distractors is no sample; take a larger share"
+            f"{drawn}: more than tail.gallery = {parameters['gallery']}; a sample cannot exceed its pool"
         )
     rows = pool[sample_rows(len(pool), size, parameters["seed"])]
     asked = [q.query_id for q in truth.queries if truth.images(q.query_id, *POSITIVES)]

@@ -42,7 +42,7 @@ def tell_first_use() -> None:
     folder = getattr(getattr(_integrate, "stats", None), "cache_path", None)
     if folder is None or not any(Path(folder).glob("posterior._integrate-*.nbi")):
         kept = "kept for later" if folder else f"at every start, since {user_cache()} cannot be written"
-        say(f"compiling the estimator for this machine, about a minute; {kept}")
+        say(f"compiling the estimator for this machine, some 20 seconds; {kept}")
 
 
 def user_cache() -> Path:

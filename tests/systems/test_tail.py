@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from cairn.benchmarks.structure import GroundTruth, Query
+from cairn.errors import InputError
 from cairn.results.scoring import tail_curve
 from cairn.store.descriptors import QUERIES_FILE, write_shard
 from cairn.store.shards import assign_shards, shard_name
@@ -44,5 +46,11 @@ def test_the_curve_passes_through_the_estimate(tmp_path: Path):
     values = [value for _, value in default]
     assert values == sorted(values, reverse=True)  # more distractors never help
     assert {point["metric"] for point in curve} == {"map@100"}
+    for change, message in (
+        ({"sample": 0.1}, "tail.sample = 0.1 of the 600 images that no query judges is 60: too few"),
+        ({"gallery": 200}, "is 300: more than tail.gallery = 200"),
+    ):
+        with pytest.raises(InputError, match=message):
+            estimate_run(folder, truth, parameters | change, output)
     estimate_run(folder, truth, None, output)
     assert tail_curve(output) == []
