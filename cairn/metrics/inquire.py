@@ -73,9 +73,10 @@ def score(
     depth = np.full(n_queries, k) if depths is None else depths
     best = np.minimum(n_positives, depth)
     known = np.asarray(n_positives) > 0
+    reach = min(k, max(int(best.max(initial=0)), int(lists.place.max(initial=-1)) + 1))  # k may be a billion
     return InquireScores(
         divide(precision_sum(lists, n_queries), best),
-        divide(discounted_gain(lists, n_queries, k), discounts(k)[best]),
+        divide(discounted_gain(lists, n_queries, reach), discounts(reach)[best]),
         np.where(known, first_relevant(lists, n_queries), np.nan),
         np.where(known, hits / depth, np.nan),
         divide(hits, n_positives),

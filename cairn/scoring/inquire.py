@@ -6,11 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from cairn.errors import InputError, UsageError
+from cairn.errors import InputError
 from cairn.metrics import inquire
 from cairn.metrics.ragged import Bools, Floats, Ints, count_per_query
 from cairn.metrics.result import PerQuery, ScoredRun, scored
-from cairn.scoring.files import Table, encode, first_repeat, number_column, read_table, unfinished
+from cairn.scoring.files import (
+    Table,
+    check_depth,
+    encode,
+    first_repeat,
+    number_column,
+    read_table,
+    unfinished,
+)
 from cairn.scoring.show import shown
 
 ATTRIBUTES = {"supercategory": "supercategory", "category": "category", "iconic_group": "iconic-group"}
@@ -73,8 +81,7 @@ def score(queries: Path, annotations: Path, run: Path, k: int = DEPTH) -> Scored
     Slices: `all`, then every supercategory, category and iconic group that is named (some queries have no iconic
     group). Means over queries; one without an annotated image is left out, one without a row in the run scores 0.
     """
-    if k < 1:
-        raise UsageError(f"--k is {k}; expected at least 1")
+    check_depth(k)
     ids, attributes = read_queries(queries)
     relevant = read_annotations(annotations, ids)
     rows = read_run(run, ids)

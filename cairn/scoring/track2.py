@@ -19,6 +19,8 @@ MAX_BYTES = 64 << 30
 MAX_RATIO = 100
 """Largest ratio of the values' size to what they take in the file; descriptors hardly shrink."""
 SLACK = 1 << 20  # bytes beyond that ratio
+MAX_SQUARE = float(np.finfo(np.float32).max) / 8
+"""Largest squared length of a descriptor, such that no squared distance is infinite."""
 BLOCK = 1 << 24  # similarities computed at once
 
 Descriptors = NDArray[np.float32]
@@ -166,7 +168,8 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
                 )
             if file["image_names"].shape != shape[:1]:  # type: ignore[union-attr]
                 raise InputError(f"{path}: image_names and vectors differ in length")
-            vectors = np.asarray(file["vectors"][:], np.float32)  # type: ignore[index]
+            with np.errstate(over="ignore"):  # what is too large for float32 is named below
+                vectors = np.asarray(file["vectors"][:], np.float32)  # type: ignore[index]
             raw = file["image_names"][:].tolist()  # type: ignore[index, union-attr]
     except InputError:
         raise
@@ -176,6 +179,12 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
     names = [_name(path, value) for value in raw]
     if (bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
         raise InputError(f"{path}: image {names[bad[0]]}: its descriptor is not finite")
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    if (bad := np.flatnonzero(squares > MAX_SQUARE)).size:
+        raise InputError(
+            f"{path}: image {names[bad[0]]}: its descriptor has the length {squares[bad[0]] ** 0.5:.3g}; "
+            f"products of more than {MAX_SQUARE**0.5:.3g} do not fit float32"
+        )
     return names, vectors
 
 
