@@ -19,8 +19,9 @@ MAX_BYTES = 64 << 30
 MAX_RATIO = 100
 """Largest ratio of the values' size to what they take in the file; descriptors hardly shrink."""
 SLACK = 1 << 20  # bytes beyond that ratio
-MAX_SQUARE = float(np.finfo(np.float32).max) / 8
-"""Largest squared length of a descriptor, such that no squared distance is infinite."""
+MAX_LENGTH = 1e15
+"""Longest descriptor: no squared distance and no normalised score of longer ones is sure to fit float32."""
+MAX_FACTOR = 1000
 BLOCK = 1 << 24  # similarities computed at once
 
 Descriptors = NDArray[np.float32]
@@ -89,6 +90,10 @@ def score(
     Compared by L2 distance, as the official script does by default, or by `inner_product` (its `--ip`), which
     normalised scores are always.
     """
+    if not abs(factor) < MAX_FACTOR:
+        raise UsageError(
+            f"the factor is {factor}; expected a number between -{MAX_FACTOR:,} and {MAX_FACTOR:,}"
+        )
     names, pairs, all_listed = read_truth(ground_truth)
     query_names, query = read_descriptors(queries)
     reference_names, reference = read_descriptors(references)
@@ -179,11 +184,11 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
     names = [_name(path, value) for value in raw]
     if (bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
         raise InputError(f"{path}: image {names[bad[0]]}: its descriptor is not finite")
-    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    if (bad := np.flatnonzero(squares > MAX_SQUARE)).size:
+    length = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    if (bad := np.flatnonzero(length > MAX_LENGTH)).size:
         raise InputError(
-            f"{path}: image {names[bad[0]]}: its descriptor has the length {squares[bad[0]] ** 0.5:.3g}; "
-            f"products of more than {MAX_SQUARE**0.5:.3g} do not fit float32"
+            f"{path}: image {names[bad[0]]}: its descriptor has the length {length[bad[0]]:.3g}; at most "
+            f"{MAX_LENGTH:g} is read, since scores have to fit float32"
         )
     return names, vectors
 

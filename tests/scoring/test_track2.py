@@ -155,3 +155,9 @@ def test_descriptors_whose_products_overflow_are_refused(tmp_path, value, messag
     references = write(tmp_path / "r.hdf5", ["r0"], np.eye(1, 4))
     with pytest.raises(InputError, match=f"q.hdf5: image q0: its descriptor {message}"):
         track2.score(tmp_path / "gt.csv", [queries], [references], inner_product=True)
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), -1e30])
+def test_a_factor_that_is_none(tmp_path, factor):
+    with pytest.raises(UsageError, match="the factor is"):
+        track2.score(tmp_path / "gt.csv", [], [], [], 1, factor)
