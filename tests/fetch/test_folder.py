@@ -116,6 +116,10 @@ def test_a_list_of_checksums_names_the_shards(server, tmp_path):
     assert [each.source.name for each in found] == ["shards/yfcc100m_0.tar", "shards/yfcc100m_1.tar"]
     assert all(each.verified for each in found)
     assert not server.requests("core.tar")
+    for address in ("file:///etc/yfcc100m_0.tar", "yfcc100m_0.tar", "http://[::yfcc100m"):
+        server.put("checksums.txt", f"{'0' * 64} {address}".encode())
+        with pytest.raises(SourceError, match=r"checksums.txt: .* is no http or https address"):
+            fetch_sources([listing], tmp_path / "e", policy=FAST)
 
 
 def test_gzip_tars_get_a_seek_index_and_plain_tars_none(server, tmp_path):
