@@ -1,5 +1,7 @@
 """The errors Cairn raises on purpose: one type per cause, saying what, where, and what would be right."""
 
+from cairn.images.names import one_line
+
 
 class CairnError(Exception):
     """Base of every expected error: the command line prints it on one line and exits with `exit_code`."""
@@ -11,15 +13,22 @@ class ParameterError(CairnError):
     """A key of `params.yaml` is unknown, missing or out of range."""
 
 
-class InputError(CairnError):
+class _OutsideError(CairnError):
+    """Its message may quote names from outside: they cannot break its line or steer the terminal."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+class InputError(_OutsideError):
     """A file from outside (CSV, ground truth, run file, descriptor file) breaks its format."""
 
 
-class ImageError(CairnError):
+class ImageError(_OutsideError):
     """An image is missing, corrupt, too large, or not the one the manifest recorded."""
 
 
-class SourceError(CairnError):
+class SourceError(_OutsideError):
     """A download, archive or checksum is not what it should be."""
 
 

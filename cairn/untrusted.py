@@ -22,7 +22,15 @@ MAX_BYTES = 8 << 30
 """Largest pickle or array read, in bytes."""
 MAX_ITEMS = 500_000_000
 """Largest number of values in what a pickle holds, shared parts counted each time they are met."""
+MAX_SHARED = 100
+"""Largest number of values per byte of a pickle (and a million): more come only of parts that hold parts many times."""
 MAX_DEPTH = 64
+MAX_BITS = 2048
+"""Longest whole number in a pickle."""
+MAX_RATIO = 200
+"""Largest ratio of an array's bytes to what it takes in a `.npz`; scores and ranks hardly shrink."""
+SLACK = 1 << 24
+"""Bytes beyond that ratio."""
 
 _PLAIN_OPCODES = frozenset(
     """
@@ -40,13 +48,14 @@ def load_pickle(path: Path, max_bytes: int = MAX_BYTES) -> Any:
     """The data in a pickle: dict, list, tuple, str, bytes, int, float, bool, None, numpy arrays and scalars.
 
     Raises InputError, naming the file, for anything else: another type, an opcode that makes objects, a
-    damaged or truncated file, one above `max_bytes`, nesting above MAX_DEPTH, or values above MAX_ITEMS.
+    damaged or truncated file, one above `max_bytes`, nesting above MAX_DEPTH, numbers above
+    MAX_BITS, or values above MAX_ITEMS or MAX_SHARED.
     """
     path = Path(path)
     data = _read(path, max_bytes)
     try:
         _check_opcodes(data)
-        return _finish(_Unpickler(io.BytesIO(data), encoding="latin1").load(), [MAX_ITEMS], MAX_DEPTH)
+        return _Finisher(len(data)).finish(_Unpickler(data).load())
     except _Refused as refusal:
         raise InputError(f"{path}: refused pickle: {refusal}") from None
     except MemoryError:
@@ -157,16 +166,33 @@ def _check_opcodes(data: bytes) -> None:
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in _PLAIN_OPCODES:
             raise _Refused(f"it uses the opcode {opcode.name}, which data does not need")
+        if isinstance(argument, int) and argument.bit_length() > MAX_BITS:
+            raise _Refused(f"it holds a number of {argument.bit_length():,} bits")  # too long to be printed
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > len(data):
             # The memo is an array: a large number alone would make it fill the memory.
             raise _Refused(f"it numbers an object {argument}, more than it can hold")
 
 
 class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data), encoding="latin1")
+        self._room = len(data)
+
+    def _encode(self, text: Any = "", encoding: Any = "latin1") -> bytes:
+        if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+            raise _Refused("it encodes a text in an unexpected way")
+        # A text can be referred to, and encoded, any number of times; data does so once.
+        self._room -= len(text)
+        if self._room < 0:
+            raise _Refused("it encodes more text than it holds")
+        return text.encode("latin1")
+
     def find_class(self, module: str, name: str) -> Any:
         base, _, rest = module.partition(".")
         inside = f"{rest.removeprefix('_')}.{name}".lstrip(".")
-        stand_in = _NUMPY.get(inside) if base == "numpy" else _BUILTIN.get((module, name))
+        if (module, name) in _BYTES:
+            return self._encode
+        stand_in = _NUMPY.get(inside) if base == "numpy" else None
         if stand_in is None:
             raise _Refused(f"it names {module}.{name}; admitted are plain Python data and numpy arrays")
         return stand_in
@@ -265,12 +291,6 @@ class _Late:
         return _array(content, dtype, shape, order)
 
 
-def _encode(text: Any = "", encoding: Any = "latin1") -> bytes:
-    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise _Refused("it encodes a text in an unexpected way")
-    return text.encode("latin1")
-
-
 _NUMPY = {
     # numpy 1 says numpy.core, numpy 2 numpy._core.
     "core.multiarray._reconstruct": _reconstruct,
@@ -280,37 +300,64 @@ _NUMPY = {
     "dtype": _Dtype,
 }
 # Protocols 0 to 2 write bytes as an encoded text, and empty ones as a call of bytes.
-_BUILTIN = {
-    ("_codecs", "encode"): _encode,
-    ("__builtin__", "bytes"): _encode,
-    ("builtins", "bytes"): _encode,
-}
+_BYTES = (("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes"))
 
 
-def _finish(value: Any, budget: list[int], depth: int) -> Any:
-    """Stand-ins replaced by what they stand for; a structure that holds itself, or too much, is refused."""
-    if depth == 0:
-        raise _Refused(f"it nests deeper than {MAX_DEPTH} levels")
-    budget[0] -= 1
-    if budget[0] < 0:
-        raise _Refused(f"it holds more than {MAX_ITEMS:,} values")
-    if isinstance(value, _Array | _Late):
-        value = value.array()
-    if isinstance(value, list | tuple):
-        if _all_plain(value):
-            budget[0] -= len(value)
-            return value
-        return type(value)([_finish(each, budget, depth - 1) for each in value])
-    if isinstance(value, dict):
-        return {
-            _finish(key, budget, depth - 1): _finish(each, budget, depth - 1) for key, each in value.items()
-        }
-    if isinstance(value, np.ndarray):
-        budget[0] -= value.size
-        return value
-    if value is None or isinstance(value, str | bytes | bytearray | int | float | bool):
-        return value
-    raise _Refused(f"it holds a {type(value).__name__.lstrip('_')} where data was expected")
+class _Finisher:
+    """Replaces stand-ins by what they stand for; a structure that holds itself, or too much, is refused.
+
+    What a pickle holds in several places is finished once and counted each time: a few bytes can refer to it a
+    billion times.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self._budget = min(MAX_ITEMS, MAX_SHARED * n_bytes + 1_000_000)
+        self._done: dict[int, tuple[Any, int, int] | None] = {}
+        """By id: result, levels below it and values in it; None while at work on it."""
+
+    def finish(self, value: Any, depth: int = MAX_DEPTH) -> Any:
+        """The finished `value`, which may nest `depth` levels deep."""
+        return self._finish(value, depth)[0]
+
+    def _finish(self, value: Any, depth: int) -> tuple[Any, int, int]:
+        if value is None or isinstance(value, str | bytes | bytearray | int | float | bool):
+            self._spend(1)
+            return value, 0, 1
+        known = self._done.get(id(value), ())
+        if depth == 0 or known is None or (known and known[1] > depth):
+            raise _Refused(f"it nests deeper than {MAX_DEPTH} levels, or holds itself")
+        if known:
+            self._spend(known[2])
+            return known
+        self._done[id(value)] = None
+        before = self._budget
+        self._spend(1)
+        result, levels = self._container(value, depth)
+        done = self._done[id(value)] = result, levels, before - self._budget
+        return done
+
+    def _container(self, value: Any, depth: int) -> tuple[Any, int]:
+        if isinstance(value, _Array | _Late):
+            value = value.array()
+        if isinstance(value, np.ndarray):
+            self._spend(max(value.size, value.nbytes // 8))
+            return value, 1
+        if isinstance(value, list | tuple):
+            if _all_plain(value):
+                self._spend(len(value))
+                return value, 1
+            parts = [self._finish(each, depth - 1)[:2] for each in value]
+            return type(value)([part for part, _ in parts]), 1 + max(levels for _, levels in parts)
+        if isinstance(value, dict):
+            pairs = [(self._finish(k, depth - 1), self._finish(v, depth - 1)) for k, v in value.items()]
+            levels = max((max(key[1], each[1]) for key, each in pairs), default=0)
+            return {key[0]: each[0] for key, each in pairs}, 1 + levels
+        raise _Refused(f"it holds a {type(value).__name__.lstrip('_')} where data was expected")
+
+    def _spend(self, count: int) -> None:
+        self._budget -= count
+        if self._budget < 0:
+            raise _Refused("it holds more values than a file of its size has")
 
 
 def _all_plain(values: Iterable[Any]) -> bool:
@@ -343,6 +390,11 @@ def _load_npz(path: Path, max_bytes: int) -> np.ndarray:
         size = archive.getinfo(names[0]).file_size
         if size > max_bytes:
             raise _Refused(f"its array takes {size:,} bytes unpacked; at most {max_bytes:,} are read")
+        stored = archive.getinfo(names[0]).compress_size
+        if size > MAX_RATIO * stored + SLACK:
+            raise _Refused(
+                f"its array takes {stored:,} bytes and {size:,} unpacked; no scores or ranks shrink so far"
+            )
         with archive.open(names[0]) as stream:
             _check_header(stream, size)
     with np.load(path, allow_pickle=False) as arrays:

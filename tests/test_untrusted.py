@@ -253,3 +253,53 @@ def test_object_arrays_and_missing_files(tmp_path):
     (tmp_path / "large.pkl").write_bytes(pickle.dumps([0] * 100))
     with pytest.raises(InputError, match="at most 10"):
         load_pickle(tmp_path / "large.pkl", max_bytes=10)
+
+
+def test_parts_that_a_pickle_shares_are_read_once(tmp_path):
+    path = tmp_path / "shared.pkl"
+    row = [[1, 2], {"a": np.arange(3)}]
+    path.write_bytes(pickle.dumps([row] * 1000))
+    loaded = load_pickle(path)
+    assert len(loaded) == 1000 and loaded[0] is loaded[999] and loaded[0][0] == [1, 2]
+    folded = ["x"]
+    for _ in range(24):  # 16 million values in 200 bytes: refused before they are unfolded
+        folded = [folded, folded]
+    path.write_bytes(pickle.dumps(folded))
+    with pytest.raises(InputError, match="more values than a file of its size has"):
+        load_pickle(path)
+    endless: list = []
+    endless += [endless] * 9
+    path.write_bytes(pickle.dumps(endless))
+    with pytest.raises(InputError, match="holds itself"):
+        load_pickle(path)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 4])
+def test_numbers_too_long_to_be_printed_are_refused(tmp_path, protocol):
+    path = tmp_path / "long.pkl"
+    path.write_bytes(pickle.dumps({"imlist": [1 << 13_000]}, protocol))
+    with pytest.raises(InputError, match="a number of 13,001 bits"):
+        load_pickle(path)
+    path.write_bytes(pickle.dumps({"imlist": [1 << 64]}, protocol))
+    assert load_pickle(path) == {"imlist": [1 << 64]}
+
+
+def test_a_text_that_is_encoded_again_and_again_is_refused(tmp_path):
+    text = b"x" * 100
+    call = b"c_codecs\nencode\n(h\x00X\x06\x00\x00\x00latin1tR"
+    path = tmp_path / "many.pkl"
+    path.write_bytes(b"\x80\x02]X\x64\x00\x00\x00" + text + b"q\x000(" + call * 50 + b"e.")
+    with pytest.raises(InputError, match="encodes more text than it holds"):
+        load_pickle(path)
+    path.write_bytes(b"\x80\x02]X\x64\x00\x00\x00" + text + b"q\x000(" + call + b"e.")
+    assert load_pickle(path) == [text]
+
+
+def test_an_npz_that_grows_without_measure_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "bomb.npz", np.zeros((70, 100_000)))
+    with pytest.raises(
+        InputError, match=r"bomb.npz: its array takes .* unpacked; no scores or ranks shrink so far"
+    ):
+        load_array(tmp_path / "bomb.npz")
+    np.savez_compressed(tmp_path / "small.npz", np.zeros((70, 1000)))
+    assert load_array(tmp_path / "small.npz").shape == (70, 1000)

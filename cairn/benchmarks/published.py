@@ -167,7 +167,7 @@ def read_texts(root: Path, place: str, suffix: str, key: Callable[[str], str]) -
     """The small text files with this ending in a folder or tar, by `key` of their path there."""
     import tarfile
 
-    from cairn.images.archives import check_name
+    from cairn.images.archives import archive_kind, check_inflation, check_name, tar_entries
 
     path = Path(root) / place
     texts: dict[str, bytes] = {}
@@ -178,10 +178,12 @@ def read_texts(root: Path, place: str, suffix: str, key: Callable[[str], str]) -
             with file.open("rb") as stream:
                 texts[key(file.relative_to(path).as_posix())] = stream.read(MAX_TEXT + 1)
     else:
+        compressed = path.stat().st_size if archive_kind(path) == "tar.gz" else None
         try:
             with tarfile.open(path, "r:*") as tar:
-                for member in tar:
+                for member in tar_entries(tar, path):
                     name = check_name(member.name, path)
+                    check_inflation(member.offset_data + member.size, compressed, path)
                     if not member.isreg() or not name.endswith(suffix):
                         continue
                     stream = tar.extractfile(member)

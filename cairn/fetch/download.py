@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from cairn.errors import SourceError
-from cairn.fetch.http import Answer, Interrupted, Policy, answered, must_restart, new_session, open_url
+from cairn.fetch.http import (
+    RESTART,
+    Answer,
+    Interrupted,
+    Policy,
+    answered,
+    must_restart,
+    new_session,
+    open_url,
+)
 from cairn.files import CHUNK, write_json
 
 PART_SUFFIX = ".part"
@@ -138,17 +147,19 @@ def _transfer(
         total=policy.retries, backoff_factor=policy.backoff, backoff_max=policy.longest, backoff_jitter=0.5
     )
     retry = fresh
+    furthest = part.size
     with new_session() as session:
         while True:
-            before = part.size
             try:
                 _attempt(session, url, part, policy, headers, size, checked, advance)
                 return
             except Interrupted as error:
                 if must_restart(error):
                     part.restart()
-                elif part.size - before >= PROGRESS_BYTES:
+                elif part.size - furthest >= PROGRESS_BYTES:
                     retry = fresh
+                # To come as far again after starting over is not moving.
+                furthest = max(furthest, part.size)
                 try:
                     retry = retry.increment(
                         "GET",
@@ -178,6 +189,13 @@ def _attempt(
 ) -> None:
     validator = part.continue_from(url, checked)
     with open_url(session, url, part.size, validator, policy, headers) as answer:
+        if (
+            part.size
+            and answer.start
+            and None not in (part.total, answer.total)
+            and part.total != answer.total
+        ):
+            raise Interrupted("the file changed on the server", RESTART)
         if answer.start != part.size:
             part.restart()
         part.remember(url, answer)
@@ -219,6 +237,8 @@ class _Part:
         self.path = destination.with_name(destination.name + PART_SUFFIX)
         self.state = destination.with_name(destination.name + STATE_SUFFIX)
         self.size = 0
+        self.total: int | None = None
+        """Bytes that the whole file had when its first part came."""
         self._with_md5 = with_md5
         self._hashes = _Hashes(with_md5)
         if self.path.is_file():
@@ -233,6 +253,7 @@ class _Part:
             state = json.loads(self.state.read_text("utf-8"))
             same = state["url"] == url
             validator = state["validator"]
+            self.total = state.get("total")
         except (OSError, ValueError, KeyError, TypeError):
             same, validator = False, None
         if self.size and (not same or (validator is None and not checked)):
@@ -240,6 +261,7 @@ class _Part:
         return validator if self.size else None
 
     def remember(self, url: str, answer: Answer) -> None:
+        self.total = answer.total
         write_json(self.state, {"url": url, "validator": answer.validator, "total": answer.total})
 
     def write(self, url: str, answer: Answer, total: int | None, advance: Advance) -> None:
@@ -265,7 +287,7 @@ class _Part:
 
     def restart(self) -> None:
         self.remove()
-        self.size, self._hashes = 0, _Hashes(self._with_md5)
+        self.size, self.total, self._hashes = 0, None, _Hashes(self._with_md5)
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """A benchmark's download folder: every file it needs brought there once, checked, indexed and remembered."""
 
+import errno
 import hashlib
 import os
 import re
@@ -72,12 +73,31 @@ def fetch_sources(
     Listing. A file without any published checksum is compared with what was fetched first. Gzip tars get
     their seek index beside them, or with `repack` a plain tar, which takes their place in the list returned.
 
-    Raises SourceError for the first file that is missing or wrong; what is already there stays.
+    Raises SourceError for the first file that is missing or wrong, and for a disk that is full or cannot be written;
+    what is already there stays.
     """
     folder = Path(folder)
+    try:
+        return _fetch_all(sources, folder, only, directory, mirror, shards, repack, policy or Policy())
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "the disk is full; free some space and run again" if full else error.strerror or str(error)
+        raise SourceError(f"{error.filename or folder}: {what}") from None
+
+
+def _fetch_all(
+    sources: Sequence[Source | Listing],
+    folder: Path,
+    only: Kind | None,
+    directory: Path | None,
+    mirror: str | None,
+    shards: int | None,
+    repack: bool,
+    policy: Policy,
+) -> list[Fetched]:
     folder.mkdir(parents=True, exist_ok=True)
     record = Record(folder / RECORD)
-    getter = _Getter(folder, record, directory, mirror or os.environ.get("CAIRN_MIRROR"), policy or Policy())
+    getter = _Getter(folder, record, directory, mirror or os.environ.get("CAIRN_MIRROR"), policy)
     wanted: list[Source] = []
     for entry in sources:
         if only is None or entry.kind == only:

@@ -14,8 +14,9 @@ from cairn.errors import SourceError
 CHUNK = 1 << 20
 RETRIED = (408, 425, 429, 500, 502, 503, 504)
 _AGENT = {"User-Agent": "cairn-retrieval", "Accept-Encoding": "identity"}
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
-_WHOLE = re.compile(r"bytes \*/(\d+)")
+_NUMBER = r"[0-9]{1,18}"  # longer ones are no sizes, and int() fails on thousands of digits
+_RANGE = re.compile(rf"bytes ({_NUMBER})-{_NUMBER}/({_NUMBER}|\*)")
+_WHOLE = re.compile(rf"bytes \*/({_NUMBER})")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ def open_url(
         raise Interrupted(_reason(error)) from None
     except requests.exceptions.ChunkedEncodingError as error:
         raise Interrupted(_reason(error)) from None
-    except requests.exceptions.RequestException as error:
+    except (
+        requests.exceptions.RequestException,
+        ValueError,
+    ) as error:  # ValueError: a redirect to no address
         raise SourceError(f"{url}: {_reason(error)}") from None
     try:
         with response:
@@ -113,7 +117,7 @@ def _answer(url: str, response: Any, start: int, validator: str | None) -> Answe
         whole = _WHOLE.fullmatch(response.headers.get("Content-Range", ""))
         if whole and int(whole[1]) == start:
             return Answer(start, start, validator, iter(()))
-        raise Interrupted("the part on disk does not fit the file", _Restart)
+        raise Interrupted("the part on disk does not fit the file", RESTART)
     if status in RETRIED:
         raise Interrupted(f"HTTP {status}", response.raw)
     if status not in (200, 206):
@@ -127,21 +131,22 @@ def _answer(url: str, response: Any, start: int, validator: str | None) -> Answe
     span = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     # A server may ignore If-Range and send the tail of another version.
     if not span or int(span[1]) != start or (validator and found and found != validator):
-        raise Interrupted("the file changed on the server", _Restart)
+        raise Interrupted("the file changed on the server", RESTART)
     return Answer(start, None if span[2] == "*" else int(span[2]), found or validator, chunks)
 
 
-_Restart = object()
+RESTART = object()
+"""`response` of an Interrupted after which what is on disk is of no use."""
 
 
 def must_restart(error: Interrupted) -> bool:
     """Whether what is on disk is of no use any more."""
-    return error.response is _Restart
+    return error.response is RESTART
 
 
 def answered(error: Interrupted) -> Any:
     """The server's answer (urllib3's), None where there was none."""
-    return None if error.response is _Restart else error.response
+    return None if error.response is RESTART else error.response
 
 
 def _refuse_downgrade(url: str, response: Any) -> None:
@@ -160,7 +165,7 @@ def _validator(headers: Mapping[str, str]) -> str | None:
 
 def _length(headers: Mapping[str, str]) -> int | None:
     text = headers.get("Content-Length", "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if re.fullmatch(_NUMBER, text) else None
 
 
 def _explained(status: int, reason: str | None) -> str:

@@ -125,6 +125,9 @@ def listed(listing: Listing, text: str, limit: int | None) -> list[Source]:
     for address, digest in parse_checksums(text, listing.listed_in).items():
         if not re.search(listing.match, address):
             continue
+        # A list from outside names no file of this machine.
+        if not re.match(r"https?://[^\s\[\]]+/", address):
+            raise SourceError(f"{listing.listed_in}: {address[:100]!r} is no http or https address")
         found.append(
             _validated(
                 Source,

@@ -94,9 +94,10 @@ def list_members(path: Path) -> list[Member]:
     names: set[str] = set()
     listed = []
     for member in members:
-        if member.name in names:
+        image = image_id_of(member.name)  # `a.jpg` and `./a.jpg` are one
+        if image in names:
             raise SourceError(f"{path}: member {member.name} occurs twice")
-        names.add(member.name)
+        names.add(image)
         listed.append(member)
     return sorted(listed, key=lambda member: member.name)
 
@@ -284,14 +285,24 @@ class _ShortReads:
         return self._stream.read(size)
 
 
+def tar_entries(tar: Any, path: Path) -> Iterator[Any]:
+    """The members of an open tar, one after the other; SourceError where a header would lead back for ever."""
+    before = -1
+    while (entry := tar.next()) is not None:
+        if entry.size < 0 or tar.offset <= before:
+            raise SourceError(f"{path}: a tar header claims {entry.size} bytes; the archive is hostile")
+        before = tar.offset
+        tar.members.clear()  # tarfile keeps every member it has seen; a million of them are gigabytes
+        yield entry
+
+
 def _tar_members(stream: IO[bytes], path: Path, compressed: int | None = None) -> Iterator[Member]:
     """The images in a tar; `compressed`: bytes of the gzip file that it is inflated from."""
     import tarfile
 
     try:
         with tarfile.open(fileobj=_ShortReads(stream, path), mode="r:") as tar:  # type: ignore[arg-type]
-            while (entry := tar.next()) is not None:
-                tar.members.clear()  # tarfile keeps every member it has seen; a million of them are gigabytes
+            for entry in tar_entries(tar, path):
                 name = check_name(entry.name, path)
                 if entry.isdir():
                     continue
@@ -308,8 +319,19 @@ def _tar_members(stream: IO[bytes], path: Path, compressed: int | None = None) -
                 size = _checked_size(entry.size, name, path)
                 check_inflation(entry.offset_data + size, compressed, path)
                 yield Member(name, entry.offset_data, size)
+            _check_end(stream, tar.offset, path)
     except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
         raise SourceError(f"{path}: not a readable tar file ({first_line(error)})") from None
+
+
+def _check_end(stream: IO[bytes], offset: int, path: Path) -> None:
+    """SourceError where a tar stops at something else than a block of zeros or its end: tarfile then stops silently."""
+    stream.seek(offset)
+    block = stream.read(512)
+    if block and (len(block) < 512 or any(block)):
+        raise SourceError(
+            f"{path}: damaged or truncated at byte {offset:,}: no tar header where one is expected"
+        )
 
 
 def _list_zip(path: Path) -> Iterator[Member]:

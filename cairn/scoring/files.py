@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from cairn.errors import InputError
+from cairn.errors import InputError, UsageError
 from cairn.metrics.ragged import Floats, Ints
 from cairn.progress import say, track, visible
 
 BLOCK = 1 << 20
 LARGE = 4 << 20
 """Bytes of a file that is read with progress even where no bar is drawn."""
+MAX_DEPTH = 10**9
 MAX_LINE = 64 << 20
 """Longest line read, in bytes."""
 
@@ -97,6 +98,12 @@ def read_json(path: Path) -> Any:
     path = Path(path)
     announce(path)
     return _json(_decode(path, 1, _bytes(path)), str(path))
+
+
+def check_depth(k: int) -> None:
+    """UsageError for a depth of lists that is none."""
+    if not 1 <= k <= MAX_DEPTH:
+        raise UsageError(f"--k is {k}; expected 1 to {MAX_DEPTH:,}")
 
 
 def announce(path: Path) -> None:
@@ -182,7 +189,9 @@ def _header(
         if repeated is not None:
             raise InputError(f"{path}:{line}: the column {repeated!r} occurs twice")
         return row
-    looks_like_header = bool(set(row) & set(names))
+    # `Query_ID`, `query` and the like are no record of ours: taken for one they would give a wrong number.
+    titles = {title for name in names for title in (name, name.removesuffix("_id"))}
+    looks_like_header = not titles.isdisjoint(field.strip().lower().replace(" ", "_") for field in row)
     if optional and not looks_like_header:
         return list(names)
     missing = [name for name in names if name not in row]

@@ -72,7 +72,8 @@ def score(
     offsets, total = _offsets(metadata, SUBSET_SIZES if subset else SIZES, warnings)
     keys = tuple(f"{key}_before_reranking" for key in (IDS, SCORES)) if before_reranking else (IDS, SCORES)
     runs = {name: _read_object(metadata, results, name, offsets[name], total, keys) for name in chosen}
-    levels = _thresholds(results, warnings, keys)
+    asked = {name: len(run.names) for name, run in runs.items()}
+    levels = _thresholds(results, asked, warnings, keys)
     per_query = list(_values(runs, levels))
     rows = tuple(mean_row(each) for each in per_query)
     return ScoredRun("forb", rows, tuple(per_query), tuple(warnings))
@@ -152,7 +153,9 @@ def _read_object(
     )
 
 
-def _thresholds(results: Path, warnings: list[str], keys: tuple[str, ...]) -> Floats | None:
+def _thresholds(
+    results: Path, asked: dict[str, int], warnings: list[str], keys: tuple[str, ...]
+) -> Floats | None:
     present = [name for name in SIZES if (results / f"{name}_oods.ndjson").exists()]
     tops = []
     for name in present:
@@ -163,8 +166,15 @@ def _thresholds(results: Path, warnings: list[str], keys: tuple[str, ...]) -> Fl
             seen[number] = True
             _, values = _candidates(f"{path}:{line}", number, record, None, keys)
             tops.append(max(values, default=forb.NOTHING))
+        if len(seen) != asked.get(name, len(seen)):
+            warnings.append(
+                f"{path.name} has {len(seen):,} queries where {name}_gt.ndjson has {asked[name]:,}: "
+                "the thresholds come from those it has"
+            )
     if not tops:
-        warnings.append("no {object}_oods.ndjson among the results: t-mAP needs them and has no value")
+        warnings.append(
+            "no query in any {object}_oods.ndjson of the results: t-mAP needs them and has no value"
+        )
         return None
     if len(present) < len(SIZES):
         warnings.append(

@@ -12,7 +12,7 @@ from cairn.errors import InputError, UsageError
 from cairn.metrics import ilias
 from cairn.metrics.ragged import Floats, Ints, count_per_query
 from cairn.metrics.result import PerQuery, Row, ScoredRun, mean_row
-from cairn.scoring.files import announce, read_json, read_lines
+from cairn.scoring.files import announce, check_depth, read_json, read_lines
 from cairn.untrusted import load_pickle
 
 DEPTH = 1000
@@ -60,7 +60,10 @@ def read_dataset(directory: Path) -> Dataset:
         fields = text.split(",")
         try:
             name, scale, clutter = fields[0].strip(), float(fields[1]), int(fields[2])
-            if len(fields) != 3 or not np.isfinite(scale):
+            figures = fields[1] + fields[2]
+            if len(fields) != 3 or not np.isfinite(scale) or not 0 <= clutter < 1 << 53:
+                raise ValueError
+            if not figures.isascii() or "_" in figures:  # Python also reads 1_000 and other scripts' digits
                 raise ValueError
         except (ValueError, IndexError):
             raise InputError(f"{path}:{line}: {text!r:.80}; expected id,scale,clutter") from None
@@ -131,8 +134,7 @@ def score(dataset_dir: Path, similarities: Path, k: int = DEPTH, taxonomy: Path 
 
     Categories and subcategories are macro means over instances; all else is a mean over queries.
     """
-    if k < 1:
-        raise UsageError(f"--k is {k}; expected at least 1")
+    check_depth(k)
     dataset = read_dataset(dataset_dir)
     run = read_similarities(similarities, dataset)
     if not run.queries:

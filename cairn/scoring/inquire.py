@@ -6,17 +6,28 @@ from pathlib import Path
 
 import numpy as np
 
-from cairn.errors import InputError, UsageError
+from cairn.errors import InputError
 from cairn.metrics import inquire
 from cairn.metrics.ragged import Bools, Floats, Ints, count_per_query
 from cairn.metrics.result import PerQuery, ScoredRun, scored
-from cairn.scoring.files import Table, encode, first_repeat, number_column, read_table, unfinished
+from cairn.scoring.files import (
+    Table,
+    check_depth,
+    encode,
+    first_repeat,
+    number_column,
+    read_table,
+    unfinished,
+)
+from cairn.scoring.show import shown
 
 ATTRIBUTES = {"supercategory": "supercategory", "category": "category", "iconic_group": "iconic-group"}
 """Columns that make slices, and how the slices are called."""
 RUN = ("query_id", "image_path", "score")
 RELEVANT = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
 DEPTH = 50
+UNFOUND = -100
+"""The score that the official nDCG gives to positives which a list does not hold."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +81,7 @@ def score(queries: Path, annotations: Path, run: Path, k: int = DEPTH) -> Scored
     Slices: `all`, then every supercategory, category and iconic group that is named (some queries have no iconic
     group). Means over queries; one without an annotated image is left out, one without a row in the run scores 0.
     """
-    if k < 1:
-        raise UsageError(f"--k is {k}; expected at least 1")
+    check_depth(k)
     ids, attributes = read_queries(queries)
     relevant = read_annotations(annotations, ids)
     rows = read_run(run, ids)
@@ -88,8 +98,19 @@ def score(queries: Path, annotations: Path, run: Path, k: int = DEPTH) -> Scored
     }
     listed = count_per_query(rows.query, len(ids))
     warnings = [*_notes(rows, flags, listed, n_positives), *unfinished(queries, annotations, run)]
-    if short := int(((listed < k) & (listed > 0)).sum()):
-        warnings.append(f"{short:,} queries have fewer than {k} images; what is missing counts as irrelevant")
+    if short := int(((listed < k) & (listed > 0) & (n_positives > 0)).sum()):
+        theirs = inquire.score(rows.query, rows.score, flags, n_positives, k, inquire.own_depths(listed, k))
+        warnings.append(
+            f"{short:,} queries have fewer than {k} images; what is missing counts as irrelevant (taking each list's "
+            f"own length for k, as the official function does, gives mAP {_percent(theirs.average_precision)}, nDCG "
+            f"{_percent(theirs.ndcg)}, precision {_percent(theirs.precision)}, which are not values at {k})"
+        )
+    low = rows.score <= UNFOUND
+    if low.any():
+        warnings.append(
+            f"{len(np.unique(rows.query[low])):,} queries have scores of {UNFOUND} or less, where the official nDCG "
+            "puts the positives that were not found; here they come last, as its comment says they should"
+        )
     return scored("inquire", _sliced(metrics, tuple(ids), attributes), warnings)
 
 
@@ -173,6 +194,12 @@ def _sliced(
         chosen = tuple(names[i] for i in np.flatnonzero(members))
         for metric, values in metrics.items():
             yield PerQuery(part, metric, chosen, values[members])
+
+
+def _percent(values: Floats) -> str:
+    """The mean over the queries that count, as a table shows it."""
+    counted = values[~np.isnan(values)]
+    return shown("map", float(counted.mean()) if len(counted) else None)
 
 
 def _notes(run: Run, relevant: Bools, listed: Ints | Floats, n_positives: Ints) -> list[str]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cairn.errors import UsageError
 from cairn.metrics import ilias
 from cairn.metrics.ragged import Ints
 from cairn.metrics.result import PerQuery, ScoredRun, scored
+from cairn.scoring.files import check_depth
 from cairn.scoring.revisitop import Gnd, checked_rows, judged_ranks, query_names, read_gnd, score_grades
 
 
@@ -33,8 +33,7 @@ def score(
 def _score_at(
     truth: Gnd, positives: Sequence[str], scores: Path | None, ranks: Path | None, k: int
 ) -> ScoredRun:
-    if k < 1:
-        raise UsageError(f"--k is {k}; expected at least 1")
+    check_depth(k)
     warnings = list(truth.warnings)
     query, value, relevant = [], [], []
     for number, row in checked_rows(truth, scores, ranks, warnings):
@@ -50,6 +49,11 @@ def _score_at(
     average, oracle = ilias.score(
         np.concatenate(query), np.concatenate(value), np.concatenate(relevant), n_positives, k
     )
+    if short := sum(len(images) < k for images in value):
+        warnings.append(
+            f"{short:,} queries list fewer than {k} images without junk; oracle divides by what is listed, as the "
+            "official code of ILIAS does, so that it is larger than a full list would give"
+        )
     names = query_names(truth)
     per_query = [PerQuery("all", f"map@{k}", names, average), PerQuery("all", f"oracle@{k}", names, oracle)]
     return scored("instre", per_query, warnings)

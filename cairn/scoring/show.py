@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from cairn.images.names import one_line
 from cairn.metrics.result import ScoredRun
 
 if TYPE_CHECKING:
@@ -29,5 +30,5 @@ def rich_table(run: ScoredRun) -> "Table":
         cells = {row.metric: row for row in run.rows if row.slice == part}
         counts = list(dict.fromkeys(f"{row.n_queries:,}" for row in cells.values()))
         values = [shown(m, cells[m].value) if m in cells else "" for m in metrics]
-        table.add_row(Text(part), *values, " / ".join(counts))
+        table.add_row(Text(one_line(part)), *values, " / ".join(counts))
     return table

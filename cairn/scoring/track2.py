@@ -19,6 +19,9 @@ MAX_BYTES = 64 << 30
 MAX_RATIO = 100
 """Largest ratio of the values' size to what they take in the file; descriptors hardly shrink."""
 SLACK = 1 << 20  # bytes beyond that ratio
+MAX_LENGTH = 1e15
+"""Longest descriptor: no squared distance and no normalised score of longer ones is sure to fit float32."""
+MAX_FACTOR = 1000
 BLOCK = 1 << 24  # similarities computed at once
 
 Descriptors = NDArray[np.float32]
@@ -87,6 +90,10 @@ def score(
     Compared by L2 distance, as the official script does by default, or by `inner_product` (its `--ip`), which
     normalised scores are always.
     """
+    if not abs(factor) < MAX_FACTOR:
+        raise UsageError(
+            f"the factor is {factor}; expected a number between -{MAX_FACTOR:,} and {MAX_FACTOR:,}"
+        )
     names, pairs, all_listed = read_truth(ground_truth)
     query_names, query = read_descriptors(queries)
     reference_names, reference = read_descriptors(references)
@@ -166,7 +173,8 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
                 )
             if file["image_names"].shape != shape[:1]:  # type: ignore[union-attr]
                 raise InputError(f"{path}: image_names and vectors differ in length")
-            vectors = np.asarray(file["vectors"][:], np.float32)  # type: ignore[index]
+            with np.errstate(over="ignore"):  # what is too large for float32 is named below
+                vectors = np.asarray(file["vectors"][:], np.float32)  # type: ignore[index]
             raw = file["image_names"][:].tolist()  # type: ignore[index, union-attr]
     except InputError:
         raise
@@ -176,6 +184,12 @@ def _read(path: Path) -> tuple[list[str], Descriptors]:
     names = [_name(path, value) for value in raw]
     if (bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
         raise InputError(f"{path}: image {names[bad[0]]}: its descriptor is not finite")
+    length = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    if (bad := np.flatnonzero(length > MAX_LENGTH)).size:
+        raise InputError(
+            f"{path}: image {names[bad[0]]}: its descriptor has the length {length[bad[0]]:.3g}; at most "
+            f"{MAX_LENGTH:g} is read, since scores have to fit float32"
+        )
     return names, vectors
 
 

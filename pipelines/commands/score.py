@@ -219,14 +219,21 @@ def _show(run: "ScoredRun", as_json: bool, per_query: bool) -> None:
     from json import dumps
 
     from cairn.errors import UsageError
+    from cairn.images.names import one_line
     from cairn.metrics.result import as_json as json_object
 
     if per_query and not as_json:
         raise UsageError("--per-query needs --json")
     for warning in run.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {one_line(warning)}", file=sys.stderr)
     if as_json:
-        print(dumps(json_object(run, per_query), ensure_ascii=False, allow_nan=False))
+        result = json_object(run, per_query)
+        try:
+            text = dumps(result, ensure_ascii=False, allow_nan=False)
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:  # a name with half a surrogate pair, or an output that is not UTF-8
+            text = dumps(result, allow_nan=False)
+        print(text)
         return
     from rich.console import Console
 

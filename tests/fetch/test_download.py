@@ -354,3 +354,43 @@ def test_further_tries_are_announced(tmp_path, capsys):
     said = capsys.readouterr().err.splitlines()
     assert [line.rsplit("; ", 1)[1] for line in said] == [f"trying again ({n} of 3)" for n in (1, 2, 3)]
     assert all(line.startswith("a.csv: connection refused") for line in said)
+
+
+def test_sizes_of_thousands_of_digits_are_no_sizes(server, target):
+    digits = "9" * 5000
+    url = server.put("a", DATA, length=False, headers={"Content-Length": digits})
+    assert fetch_file(url, target, policy=FAST).sha256 == SHA256
+    span = f"bytes {digits}-{digits}/{digits}"
+    url = server.put("b", DATA, cuts=[1 << 20], headers={"Content-Range": span})
+    assert fetch_file(url, target.with_name("b"), policy=FAST).sha256 == SHA256
+
+
+def test_a_redirect_to_no_address_is_one_line(server, target):
+    url = server.put("a", DATA, redirect="http://[::nothing")
+    with pytest.raises(SourceError, match="Invalid IPv6"):
+        fetch_file(url, target, policy=FAST)
+
+
+def test_a_file_that_has_another_size_midway_starts_over(server, target):
+    """A server that keeps the ETag of a file that grew."""
+    url = server.put("a", DATA, cuts=[1 << 20])
+    with pytest.raises(SourceError):
+        fetch_file(url, target, policy=Policy(connect=2, read=2, retries=0))
+    server.files["a"].data = longer = DATA[::-1] + b"more"
+    assert fetch_file(url, target, policy=FAST).sha256 == hashlib.sha256(longer).hexdigest()
+
+
+def test_a_file_that_changes_at_every_try_is_given_up(server, target, monkeypatch):
+    """Coming as far again after starting over is no progress; without an end to it, this went on for ever."""
+    monkeypatch.setattr("cairn.fetch.download.PROGRESS_BYTES", 1)
+    url = server.put("a", DATA, cuts=[1 << 20] * 100, if_range=False)
+    file = server.files["a"]
+    sizes = iter(range(100))
+
+    class Growing(bytes):
+        def __len__(self) -> int:
+            return super().__len__() + next(sizes)
+
+    file.data = Growing(DATA)
+    with pytest.raises(SourceError, match="the file changed on the server, after 4 tries"):
+        fetch_file(url, target, policy=FAST)

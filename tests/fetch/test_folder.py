@@ -116,6 +116,10 @@ def test_a_list_of_checksums_names_the_shards(server, tmp_path):
     assert [each.source.name for each in found] == ["shards/yfcc100m_0.tar", "shards/yfcc100m_1.tar"]
     assert all(each.verified for each in found)
     assert not server.requests("core.tar")
+    for address in ("file:///etc/yfcc100m_0.tar", "yfcc100m_0.tar", "http://[::yfcc100m"):
+        server.put("checksums.txt", f"{'0' * 64} {address}".encode())
+        with pytest.raises(SourceError, match=r"checksums.txt: .* is no http or https address"):
+            fetch_sources([listing], tmp_path / "e", policy=FAST)
 
 
 def test_gzip_tars_get_a_seek_index_and_plain_tars_none(server, tmp_path):
@@ -305,3 +309,18 @@ def test_bars_and_notes_go_to_standard_error(server, tmp_path, monkeypatch, capf
     drawn = capfd.readouterr()
     assert drawn.out == ""
     assert "a.csv" in drawn.err and "2 files" in drawn.err
+
+
+def test_a_disk_that_cannot_be_written_is_one_line(server, tmp_path, monkeypatch):
+    entry = source("a.csv", url=server.put("a", b"truth"))
+
+    def full(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / "d" / "x"))
+
+    monkeypatch.setattr("cairn.fetch.download.write_json", full)
+    with pytest.raises(SourceError, match=r"d/x: the disk is full; free some space") as caught:
+        fetch_sources([entry], tmp_path / "d", policy=FAST)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match="file/d: Not a directory"):
+        fetch_sources([entry], tmp_path / "file" / "d", policy=FAST)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairn.benchmarks.published import read_texts
 from cairn.errors import CairnError, ImageError, InputError, SourceError
 from cairn.images.archives import (
     ArchiveReader,
@@ -440,4 +441,44 @@ def test_a_zip64_claim_is_bounded(tmp_path: Path) -> None:
     content[entry + 24 : entry + 28] = struct.pack("<I", (1 << 32) - 2)
     path.write_bytes(content)
     with pytest.raises(SourceError, match="has 4294967294 bytes"):
+        list_members(path)
+
+
+@pytest.mark.parametrize("size", [-1, -512, -1024, -(1 << 60)])
+def test_a_header_that_leads_back_is_refused(tmp_path: Path, size: int) -> None:
+    """tarfile follows a negative size to the same header for ever."""
+    path = tar_with(tmp_path / "x.tar", "notes.txt")
+    data = bytearray(path.read_bytes())
+    data[124:136] = size.to_bytes(12, "big", signed=True)
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=f"claims {size} bytes; the archive is hostile"):
+        list_members(path)
+    with pytest.raises(SourceError, match="hostile"):
+        read_texts(tmp_path, "x.tar", ".txt", str)
+
+
+def test_a_tar_that_stops_at_no_header_is_not_taken_for_a_shorter_one(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "x.tar")
+    data = path.read_bytes()
+    second = next(i for i in range(1024, len(data), 512) if data[i + 257 : i + 262] == b"ustar")
+    path.write_bytes(data[: second + 100])
+    with pytest.raises(SourceError, match="damaged or truncated at byte"):
+        list_members(path)
+    path.write_bytes(data[:second] + bytes([data[second] ^ 1]) + data[second + 1 :])
+    with pytest.raises(SourceError, match="no tar header where one is expected"):
+        list_members(path)
+    path.write_bytes(data[:second])  # no blocks of zeros at the end: sloppy, and whole
+    assert list_members(path) is not None
+
+
+def test_two_names_of_one_image_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        for name in ("a/b.jpg", "./a//b.jpg"):
+            info = tarfile.TarInfo(name)
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    with pytest.raises(SourceError, match="occurs twice"):
         list_members(path)

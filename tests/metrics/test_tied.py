@@ -137,3 +137,27 @@ def test_a_short_list_is_no_advantage():
     one = inquire.score(np.zeros(1, int), np.array([0.9]), np.array([True]), np.array([3]), 50)
     assert one.precision[0] == pytest.approx(1 / 50)
     assert one.average_precision[0] == pytest.approx(1 / 3)
+
+
+def test_own_depths_score_a_short_list_as_the_official_function_does():
+    query, score = np.array([0, 0, 0, 1]), np.array([0.9, 0.5, 0.5, 0.1])
+    relevant, n_positives = np.array([True, False, True, False]), np.array([7, 2, 1])
+    depths = inquire.own_depths(np.array([3, 1, 0]), 50)
+    own = inquire.score(query, score, relevant, n_positives, 50, depths)
+    area = average_precision_score(relevant[:3], score[:3])
+    assert own.average_precision == pytest.approx([area * 2 / min(7, 3), 0, 0])
+    padded = [[*relevant[:3], *[1] * 5]], [[*score[:3], *[-100.0] * 5]]
+    assert own.ndcg == pytest.approx([ndcg_score(*padded, k=3), 0, 0])
+    assert own.precision == pytest.approx([2 / 3, 0, 0])
+    full = inquire.score(query, score, relevant, n_positives, 50)
+    assert np.array_equal(own.recall, full.recall) and np.all(own.average_precision >= full.average_precision)
+
+
+def test_positives_that_were_missed_come_last_whatever_the_scores():
+    """The official padding scores them -100, so that lower scores would find what they missed."""
+    query, relevant, n_positives = np.zeros(3, int), np.array([False, True, False]), np.array([3])
+    score = np.array([-150.0, -160.0, -170.0])
+    ours = inquire.score(query, score, relevant, n_positives, 3).ndcg[0]
+    assert ours == inquire.score(query, score + 200, relevant, n_positives, 3).ndcg[0]
+    theirs = ndcg_score([[*relevant, 1, 1]], [[*score, -100.0, -100.0]], k=3)
+    assert theirs > 0.7 > ours == pytest.approx((1 / np.log2(3)) / (1 + 1 / np.log2(3) + 1 / np.log2(4)))

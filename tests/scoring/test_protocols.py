@@ -283,6 +283,18 @@ def test_inquire_ties_are_one_threshold(tmp_path):
     assert "1 queries have no row in the run and score 0" in result.warnings
 
 
+def test_inquire_says_what_the_official_function_would_make_of_short_lists_and_low_scores(tmp_path):
+    files = inquire_files(tmp_path, [(1, "a", -100), (2, "z", 3)], [(1, "a"), (1, "b"), (2, "z")])
+    result = inquire.score(*files)
+    assert result.value("all", "precision@50") == pytest.approx(1 / 50)
+    short, low = result.warnings[-2:]
+    assert "2 queries have fewer than 50 images" in short
+    assert "gives mAP 100.00, nDCG 100.00, precision 100.00, which are not values at 50" in short
+    assert low.startswith("1 queries have scores of -100 or less")
+    full = inquire.score(*inquire_files(tmp_path, [(1, "a", 1), (2, "z", 3)], [(1, "a")]), k=1)
+    assert full.warnings == ("1 queries have no relevant image and are left out",)
+
+
 def test_inquire_rerank(tmp_path):
     header = ["query_id", "query", "inat24_file_name", "relevant", "iconic_group"]
     rows = [

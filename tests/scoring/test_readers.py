@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cairn.errors import CairnError, InputError, UsageError
-from cairn.scoring import disc21, files, forb, gldv2, ilias, inquire, revisitop
+from cairn.scoring import disc21, files, forb, gldv2, ilias, inquire, instre, revisitop
 from pipelines.commands.score import app
 
 GND = {
@@ -392,7 +392,7 @@ def test_missing_and_unreadable_files(tmp_path, protocol):
         folder = write(tmp_path / f"missing{number}", protocol)
         (folder / name).unlink()
         if name == "logos_oods.ndjson":
-            assert "no {object}_oods.ndjson" in RUNS["forb"][0](folder).warnings[0]
+            assert "no query in any {object}_oods.ndjson" in RUNS["forb"][0](folder).warnings[0]
             continue
         with pytest.raises(InputError, match=rf"{re.escape(Path(name).name)}: (no such file|cannot be read)"):
             outcome(protocol, folder)
@@ -526,3 +526,73 @@ def test_progress_goes_to_standard_error(tmp_path, monkeypatch, capsys):
     assert json.loads(result.stdout)["protocol"] == "disc21"
     said = [line for line in result.stderr.splitlines() if line.startswith("reading")]
     assert said[0] == "reading predictions.csv: 0 of 2 MiB" and len(said) > 1
+
+
+@pytest.mark.parametrize(
+    "header", ["query,reference", "Query_ID,Reference_ID", "Query ID,Reference ID", "QUERY,ref"]
+)
+def test_another_header_is_no_record(tmp_path, header):
+    """Taken for a pair it would count as one that nobody finds."""
+    changes = {"truth.csv": f"{header}\nQ1,R1\nQ2,\n"}
+    refused(tmp_path, "disc21", changes, r"truth.csv:1: the header is .*; expected query_id,reference_id")
+
+
+@pytest.mark.parametrize("clutter", ["1" + "0" * 30, "-1", "1_0", "١", "1.5", "nan", "9" * 5000])
+def test_clutter_is_a_count(tmp_path, clutter):
+    ids = f"a/p0,0.05,{clutter}\na/p1,0.5,60\nb/p0,0.1,20\n"
+    refused(
+        tmp_path,
+        "ilias",
+        {"image_ids/positive_ids.txt": ids},
+        "positive_ids.txt:1: .*expected id,scale,clutter",
+    )
+
+
+def test_control_characters_in_names_stay_on_one_line(tmp_path):
+    changes = {"s.json": json.dumps({"a/q": {"a/z\n\x1b[31m": 0.5}})}
+    refused(tmp_path, "ilias", changes, r"image a/z\\n\\x1b\[31m is neither")
+
+
+@pytest.mark.parametrize("k", [0, -1, 10**10, 10**30])
+def test_depths_out_of_bounds(tmp_path, k):
+    ranked, listed = write(tmp_path / "a", "inquire"), write(tmp_path / "b", "ilias")
+    gnd = write(tmp_path / "c", "revisitop")
+    for run in (
+        lambda: inquire.score(ranked / "queries.csv", ranked / "annotations.csv", ranked / "run.csv", k),
+        lambda: ilias.score(listed, listed / "s.json", k),
+        lambda: instre.score(gnd / "gnd.json", gnd / "scores.npy", None, k),
+    ):
+        with pytest.raises(UsageError, match=f"--k is {k}; expected 1 to 1,000,000,000"):
+            run()
+
+
+def test_a_depth_far_beyond_the_lists_takes_no_memory(tmp_path):
+    folder = write(tmp_path, "inquire")
+    paths = [folder / name for name in ("queries.csv", "annotations.csv", "run.csv")]
+    assert inquire.score(*paths, k=10**9).value("all", "ndcg@1000000000") == pytest.approx(
+        inquire.score(*paths, k=9).value("all", "ndcg@9")
+    )
+
+
+def test_forb_says_where_thresholds_lack_queries(tmp_path):
+    folder = write(tmp_path, "forb")
+    warnings = forb.score(folder, folder, ["logos"]).warnings
+    assert (
+        "logos_oods.ndjson has 1 queries where logos_gt.ndjson has 2: the thresholds come from" in warnings[0]
+    )
+
+
+def test_names_that_are_no_text_are_still_json(tmp_path):
+    folder = write(tmp_path, "revisitop", {"gnd.json": json.dumps(GND | {"qimlist": ["a\ud800", "b\u00e9"]})})
+    arguments = [
+        "revisitop",
+        "--gnd",
+        folder / "gnd.json",
+        "--scores",
+        folder / "scores.npy",
+        "--json",
+        "--per-query",
+    ]
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    assert list(json.loads(result.stdout)["per_query"]["easy"]["map"]) == ["a\ud800", "b\u00e9"]

@@ -144,3 +144,20 @@ def test_files_that_are_no_descriptors(tmp_path):
     two = write(tmp_path / "two.h5", ["b"], np.ones((1, 5), np.float32))
     with pytest.raises(InputError, match="5 dimensions"):
         track2.read_descriptors([one, two])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(1e30, "has the length 2e"), (3e38, "has the length 6e"), (1e300, "is not finite")]
+)
+def test_descriptors_whose_products_overflow_are_refused(tmp_path, value, message):
+    (tmp_path / "gt.csv").write_text("q0,r0\n")
+    queries = write(tmp_path / "q.hdf5", ["q0"], np.full((1, 4), value))
+    references = write(tmp_path / "r.hdf5", ["r0"], np.eye(1, 4))
+    with pytest.raises(InputError, match=f"q.hdf5: image q0: its descriptor {message}"):
+        track2.score(tmp_path / "gt.csv", [queries], [references], inner_product=True)
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), -1e30])
+def test_a_factor_that_is_none(tmp_path, factor):
+    with pytest.raises(UsageError, match="the factor is"):
+        track2.score(tmp_path / "gt.csv", [], [], [], 1, factor)
