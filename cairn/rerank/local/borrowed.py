@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cairn.cache import Cache
 from cairn.errors import ArtifactError, InputError
 from cairn.progress import track
@@ -57,7 +59,18 @@ class BorrowedSource:
                 raise InputError(
                     f"{path}: image {view.name}: every local descriptor is masked; it needs at least one"
                 )
-            yield found
+            yield _sound(found, path, view.name)
+
+
+def _sound(found: LocalFeatures, path: str | None, name: str) -> LocalFeatures:
+    """The same with zeros for positions, scales and weights that are not finite: the network does not look at them."""
+    if not np.isfinite(found.descriptors).all():
+        raise InputError(f"{path}: image {name}: a local descriptor is not finite")
+    rest = (
+        np.nan_to_num(each, nan=0, posinf=0, neginf=0)
+        for each in (found.positions, found.scales, found.weights)
+    )
+    return LocalFeatures(*rest, found.descriptors)
 
 
 def open_source(
