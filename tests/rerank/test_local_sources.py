@@ -208,6 +208,9 @@ def test_what_borrowed_files_lack_is_named(tmp_path: Path, manifest: Manifest):
     borrow(tmp_path / "five.hdf5", 5)
     with pytest.raises(InputError, match=r"five\.hdf5: 5 rows, of which .* 3 left; give .*gallery_names"):
         borrowed(tmp_path, manifest, "five.hdf5")
+    (tmp_path / "none.txt").write_text("\n")
+    with pytest.raises(InputError, match=r"gallery\.hdf5: 3 rows, of which the list of names has 0 left"):
+        borrowed(tmp_path, manifest, "gallery.hdf5", gallery_names="none.txt")
     with h5py.File(borrow(tmp_path / "infinite.hdf5", 3), "r+") as file:
         file["features"][1, 0, 7] = np.inf  # pyright: ignore[reportIndexIssue]
     source = borrowed(tmp_path, manifest, "infinite.hdf5")

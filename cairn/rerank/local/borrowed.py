@@ -32,8 +32,8 @@ class BorrowedSource:
             for path in paths
         ]
         names = {
-            QUERIES_FILE: _names(root, options["query_names"]) or list(queries),
-            IMAGES_FILE: _names(root, options["gallery_names"]) or list(images),
+            QUERIES_FILE: _names(root, options["query_names"], queries),
+            IMAGES_FILE: _names(root, options["gallery_names"], images),
         }
         files = {QUERIES_FILE: [options["queries"]], IMAGES_FILE: list(options["gallery"])}
         self.stores = {file: _open(root, files[file], names[file], file) for file in files}
@@ -87,9 +87,9 @@ def open_source(
     return BorrowedSource(options, root, [query.query_id for query in truth.queries], images)
 
 
-def _names(root: Path, path: str | None) -> list[str] | None:
+def _names(root: Path, path: str | None, own: Sequence[str]) -> list[str]:
     if path is None:
-        return None
+        return list(own)
     try:
         lines = (root / path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
