@@ -425,7 +425,7 @@ def test_the_steps_take_the_descriptors_of_the_readout(
     search(
         market.out / "descriptors",
         market.manifest,
-        market.queries,
+        market.truth,
         {"top": 60, "index": {"kind": "none"}, "expansion": expansion},
         folders["ranking"],
         readout=folders["readout"],
