@@ -445,6 +445,7 @@ def test_the_steps_take_the_descriptors_of_the_readout(
         parameters = {"encoder": ENCODER, "settings": SETTINGS, "local": of["local"], "rerank": of["rerank"]}
         wanted = {what: inputs[what] for what in step.inputs}
         step.function(Job(market.root, "market", "tiny", wanted, folders[name], parameters, "c", "f"))
+    (tmp_path / "scores").mkdir()
     score_run(
         "market", "tiny", ranking=folders["ranking"], reranking=folders["reranking"],
         ground_truth=tmp_path / "ground_truth", manifest=folders["manifest"], metric="revisitop",
