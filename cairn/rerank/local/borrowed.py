@@ -66,11 +66,11 @@ def _sound(found: LocalFeatures, path: str | None, name: str) -> LocalFeatures:
     """The same with zeros for positions, scales and weights that are not finite: the network does not look at them."""
     if not np.isfinite(found.descriptors).all():
         raise InputError(f"{path}: image {name}: a local descriptor is not finite")
-    rest = (
+    positions, scales, weights = (
         np.nan_to_num(each, nan=0, posinf=0, neginf=0)
         for each in (found.positions, found.scales, found.weights)
     )
-    return LocalFeatures(*rest, found.descriptors)
+    return LocalFeatures(positions, scales, weights, found.descriptors)
 
 
 def open_source(
