@@ -16,6 +16,7 @@ import torch
 
 from cairn.rerank.ames import Ames, AmesShape
 from cairn.rerank.checkpoints import save_state
+from pipelines.digests import user_file_digest
 from tests.pipelines.project import Project, new_project
 
 IMAGES = 6
@@ -154,3 +155,14 @@ def test_what_is_refused_is_named_on_one_line(project: Project, system: str, ste
     assert told in line and "Traceback" not in result.stderr
     assert not (project.root / f"artifacts/mine/{system}/{step}").exists()
     assert not (project.root / "evil-ran").exists()
+
+
+def test_files_of_the_user_are_never_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Borrowed local descriptors are larger than the memory."""
+    path = tmp_path / "gallery.hdf5"
+    path.write_bytes(b"features" * 1000)
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(Path, "read_bytes", None)
+    assert user_file_digest(path) == expected
+    path.write_bytes(b"others")
+    assert user_file_digest(path) != expected
