@@ -65,7 +65,9 @@ def pipeline(project: Project, name: str, scores: Scores, top: int = 10**9, stag
     pq.write_table(pa.table(columns), run / "ranking.parquet")
     if stage:
         pq.write_table(pa.table(columns | {"global_score": columns["score"]}), run / "reranked.parquet")
-    (run / "ranking.json").write_text(json.dumps({"stage": "global"}))
+    facts = run / "ranking.json"
+    own = json.loads(facts.read_text()) if facts.is_file() else {}
+    facts.write_text(json.dumps({"stage": "global", **own}))
     (run / "reranking.json").write_text(json.dumps({"stage": stage}))
     parameters = project.parameters(name)
     score_run(
