@@ -101,7 +101,7 @@ def mine(descriptors: NDArray[np.float32], labels: Sequence[str], candidates: in
     if not len(anchors):
         raise InputError(
             f"AMES training: none of {n} images has both an image of its own class and one of another among "
-            f"its {candidates} nearest; more images per class or more classes are needed"
+            f"its {count} nearest and of similarity above 0; more images per class or more classes are needed"
         )
     return Mined(index, similarity, positive, anchors)
 
