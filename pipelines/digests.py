@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cairn.errors import ArtifactError, CairnError
+from cairn.files import file_digest
 
 PACKAGES = ("assets", "cairn")
 REGISTRY = "registry.yaml"
@@ -198,7 +199,14 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _content(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    stat = path.stat()
+    return _content_of(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+
+@functools.lru_cache(maxsize=4096)
+def _content_of(path: Path, _modified: int, _size: int, _inode: int) -> str:
+    """Read block by block, and once for all systems: borrowed local descriptors are larger than the memory."""
+    return file_digest(path)
 
 
 def user_file_digest(path: Path) -> str:

@@ -10,6 +10,7 @@ import copy
 import hashlib
 import itertools
 import json
+import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -180,7 +181,9 @@ def _gallery_tokens(
     kind = np.float32 if network.shape.binarized or options.dtype == "bfloat16" else np.float16
     with tempfile.TemporaryDirectory(prefix="tokens-", dir=place) as folder:
         shape = (max(1, len(names)), length, width)
-        tokens = np.memmap(Path(folder) / "tokens", dtype=kind, mode="w+", shape=shape)
+        path = Path(folder) / "tokens"
+        _reserve(path, int(np.prod(shape)) * np.dtype(kind).itemsize)
+        tokens = np.memmap(path, dtype=kind, mode="r+", shape=shape)
         padding = np.ones(shape[:2], bool)
         batches = [names[i : i + READ_BATCH] for i in range(0, len(names), READ_BATCH)]
 
@@ -198,6 +201,16 @@ def _gallery_tokens(
             yield _Tokens({name: row for row, name in enumerate(names)}, tokens, padding)
         finally:
             del tokens
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Make a file of `size` bytes whose blocks are its own: a write to a mapped page that finds the disk full ends
+    the process (SIGBUS) instead of raising an error. OSError where there is no room."""
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
 
 
 def _score_all(

@@ -9,6 +9,7 @@ times the mean squared error between its output tokens and a full-precision teac
 """
 
 import contextlib
+import copy
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def mine(descriptors: NDArray[np.float32], labels: Sequence[str], candidates: in
     if not len(anchors):
         raise InputError(
             f"AMES training: none of {n} images has both an image of its own class and one of another among "
-            f"its {candidates} nearest; more images per class or more classes are needed"
+            f"its {count} nearest and of similarity above 0; more images per class or more classes are needed"
         )
     return Mined(index, similarity, positive, anchors)
 
@@ -131,14 +132,24 @@ class Resume:
     every: int = 25
 
     def load(self, network: Ames, optimizer: torch.optim.Optimizer) -> list[float]:
-        """Bring both to the last state that was kept; the losses up to it, [] where there is none."""
+        """Bring both to the last state that was kept; the losses up to it, [] where there is none.
+
+        A state that cannot be read, or is another network's, counts as none: both stay as they are.
+        """
         data = self.cache.get(self.key)
         if data is None:
             return []
-        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        network.load_state_dict(state["network"])
-        optimizer.load_state_dict(state["optimizer"])
-        return list(state["losses"])
+        before = copy.deepcopy((network.state_dict(), optimizer.state_dict()))
+        try:
+            state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            losses = [float(loss) for loss in state["losses"]]
+            network.load_state_dict(state["network"])
+            optimizer.load_state_dict(state["optimizer"])
+        except Exception:  # pickle, zipfile and PyTorch each raise their own
+            network.load_state_dict(before[0])
+            optimizer.load_state_dict(before[1])
+            return []
+        return losses
 
     def save(self, network: Ames, optimizer: torch.optim.Optimizer, losses: list[float]) -> None:
         """Keep the state after `len(losses)` steps."""

@@ -56,8 +56,10 @@ def ames_from_state(
     ):
         raise InputError(f"{where}: not an AMES checkpoint: {first} has shape {tuple(projection.shape)}")
     width = len(state["mtc_token"])
-    if width % heads:
+    if width < 1 or width % heads:
         raise InputError(f"{where}: {heads} heads do not divide the model width {width}")
+    if len(set(layers)) <= max(layers):
+        raise InputError(f"{where}: not an AMES checkpoint: {len(set(layers))} of {max(layers) + 1} layers")
     shape = AmesShape(
         local_dim=projection.shape[0 if binarized else 1],
         model_dim=width,
@@ -68,8 +70,11 @@ def ames_from_state(
         normalize_before="decoder.norm.weight" in state,
         activation=activation,
     )
+    # Without memory at first: parameters that do not fit one another could ask for any amount of it.
+    with torch.device("meta"):
+        _check(Ames(shape), state, where, "AMES")
     network = Ames(shape)
-    _fill(network, state, where, "AMES")
+    network.load_state_dict(dict(state), strict=True)
     return network.eval()
 
 
@@ -80,7 +85,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path}: no such checkpoint; `cairn fetch` gets the published ones")
+        raise InputError(f"{path}: no such checkpoint; pavelsuma/ames on GitHub publishes its authors' ones")
     try:
         # Training scripts leave numbers of numpy beside the weights: these types are harmless.
         with torch.serialization.safe_globals(_numpy_scalars()):
@@ -98,6 +103,12 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not any(isinstance(value, Tensor) for value in state.values()):
         raise InputError(f"{path}: no weights in this checkpoint; expected {{'state': {{name: tensor}}}}")
     tensors = {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
+    for key, value in tensors.items():
+        # A few bytes can claim to be any number of values (strides of zero), or none at all (device meta).
+        if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
+            raise InputError(f"{path}: parameter {key} is no dense tensor")
+        if value.is_complex() or value.untyped_storage().nbytes() < value.numel() * value.element_size():
+            raise InputError(f"{path}: parameter {key} does not hold {value.numel():,} real numbers")
     return {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
 
 
@@ -149,12 +160,15 @@ def load_detector(path: Path) -> Detector:
         raise InputError(
             f"{path}: not a detector checkpoint: no 1x1 convolution conv1.weight (it holds {_some(state)})"
         )
+    with torch.device("meta"):
+        _check(Detector(weight.shape[0]), state, str(path), "detector")
     detector = Detector(weight.shape[0])
-    _fill(detector, state, str(path), "detector")
+    detector.load_state_dict(state, strict=True)
     return detector.eval()
 
 
-def _fill(network: nn.Module, state: Mapping[str, Tensor], where: str, kind: str) -> None:
+def _check(network: nn.Module, state: Mapping[str, Tensor], where: str, kind: str) -> None:
+    """InputError where `state` does not hold the parameters of `network`, all of them and no other."""
     for key, value in state.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InputError(f"{where}: parameter {key} holds values that are not finite")
@@ -171,7 +185,8 @@ def _fill(network: nn.Module, state: Mapping[str, Tensor], where: str, kind: str
                 f"{where}: parameter {key} has shape {tuple(state[key].shape)}; the others ask for "
                 f"{tuple(value.shape)}"
             )
-    network.load_state_dict(dict(state), strict=True)
+        if value.is_floating_point() != state[key].is_floating_point():
+            raise InputError(f"{where}: parameter {key} has values of type {state[key].dtype}")
 
 
 def _numpy_scalars() -> list[Any]:

@@ -27,7 +27,8 @@ def alpha_expanded(
     weight = np.clip(neighbours @ query, 0, None) ** np.float32(alpha)
     weight[neighbours @ query <= 0] = 0
     joined = query + weight @ neighbours
-    return (joined / np.linalg.norm(joined)).astype(np.float32)
+    # A query without a single feature, among images that are not similar to it, stays zero.
+    return (joined / max(float(np.linalg.norm(joined)), 1e-12)).astype(np.float32)
 
 
 def expansion_slug(top: int, neighbours: int = 10, alpha: float = 3.0) -> str:

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cairn.cache import Cache, entry_key
 from cairn.encoders.rootsift import root
+from cairn.files import file_digest
 from cairn.rerank import IMAGES_FILE, QUERIES_FILE, Geometry, RerankParameters
 from cairn.rerank.two_stage import RankedQuery, RerankedQuery, shortlist
 from cairn.store.local import LocalFeatures, LocalStore, open_local
@@ -40,12 +42,18 @@ def stage(parameters: RerankParameters) -> str:
 
 
 def rerank(
-    queries: Sequence[RankedQuery], local: Path, parameters: RerankParameters, processes: int | None = None
+    queries: Sequence[RankedQuery],
+    local: Path,
+    parameters: RerankParameters,
+    processes: int | None = None,
+    cache: Cache | None = None,
+    code: str = "",
 ) -> Iterator[tuple[RerankedQuery, dict[str, np.ndarray]]]:
     """Yield each query's new order, and `inliers` (int32 [n], in the ranking's order; -1: not in the
     shortlist).
 
     `local` is the folder with the local features of queries (`queries.hdf5`) and images (`images.hdf5`).
+    Finished queries are kept in `cache` under `code`: an interrupted verification goes on.
     ArtifactError, naming query or image, where features are missing or the ranking is shorter than the
     shortlist. The result does not depend on `processes`.
     """
@@ -58,20 +66,50 @@ def rerank(
         (query.query_id, [query.image_ids[position] for position in positions])
         for query, positions in zip(queries, chosen, strict=True)
     ]
-    pairs = sum(len(images) for _, images in tasks)
+    keys = _keys(tasks, local, parameters.geometry, code) if cache is not None else [""] * len(tasks)
+    found = [_kept(cache, key, len(images)) for key, (_, images) in zip(keys, tasks, strict=True)]
+    left = [task for task, counts in zip(tasks, found, strict=True) if counts is None]
+    pairs = sum(len(images) for _, images in left)
     # Spawned processes cost about a second; some hundred pairs are done sooner than that.
     processes = processes or (workers() if pairs > 400 else 1)
     counted = map_processes(
-        _verify, tasks, initializer=_start, initargs=(local, parameters.geometry), processes=processes
+        _verify, left, initializer=_start, initargs=(local, parameters.geometry), processes=processes
     )
-    counted = track(counted, "Verifying geometry", total=len(tasks), unit="queries")
-    for query, positions, counts in zip(queries, chosen, counted, strict=True):
+    counted = track(counted, "Verifying geometry", total=len(left), unit="queries")
+    for query, positions, key, counts in zip(queries, chosen, keys, found, strict=True):
+        if counts is None:
+            counts = next(counted)
+            if cache is not None:
+                cache.put(key, counts.astype("<i4").tobytes())
         inliers = np.full(len(query.rank), UNVERIFIED, np.int32)
         inliers[positions] = counts
         yield (
             reordered(query, positions, mixed_score(query.score[positions], counts, parameters.geometry)),
             {"inliers": inliers},
         )
+    next(counted, None)  # so that its processes end here
+
+
+def _keys(tasks: Sequence[tuple[str, list[str]]], local: Path, parameters: Geometry, code: str) -> list[str]:
+    """What decides the inliers of each task: features, parameters and code."""
+    from importlib.metadata import version
+
+    same = {
+        "kind": "geometry",
+        "features": [file_digest(open_local(local / name).path) for name in (QUERIES_FILE, IMAGES_FILE)],
+        "parameters": parameters.model_dump(mode="json", exclude={"weight", "saturation"}),
+        "code": code,
+        "versions": {name: version(name) for name in ("numpy", "opencv-python-headless")},
+    }
+    return [entry_key(**same, query=query_id, images=images) for query_id, images in tasks]
+
+
+def _kept(cache: Cache | None, key: str, images: int) -> np.ndarray | None:
+    """The inliers of a finished query; None where there are none or the entry is not what it should be."""
+    data = cache.get(key) if cache is not None else None
+    if data is None or len(data) != 4 * images:
+        return None
+    return np.frombuffer(data, "<i4").astype(np.int32)
 
 
 def mixed_score(global_score: np.ndarray, inliers: np.ndarray, parameters: Geometry) -> np.ndarray:

@@ -115,7 +115,7 @@ class BorrowedFiles(_Strict):
     """Local descriptors in HDF5 files of the authors' layout; see `cairn.rerank.local.borrowed`."""
 
     queries: str
-    gallery: tuple[str, ...]
+    gallery: Annotated[tuple[str, ...], Field(min_length=1)]
     """One file, or several whose rows follow one another (the gallery's, then the distractors')."""
     query_names: str | None = None
     gallery_names: str | None = None

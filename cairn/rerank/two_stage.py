@@ -29,7 +29,9 @@ IGNORED: dict[str, tuple[str, ...]] = {
 }
 """For each setting the grades that are moved behind the ranking; "all" is for benchmarks of one grade."""
 
-_SLUG = re.compile(r"(?P<name>[a-z0-9-]+?)-k(?P<k>\d+)-l(?P<l>[\d.]+)-t(?P<t>[\d.]+)(?P<unaware>-unaware)?")
+_SLUG = re.compile(
+    r"(?P<name>[a-z0-9-]+?)-k(?P<k>\d+)-l(?P<l>[\d.]+)-t(?P<t>[\d.]+)(?P<unaware>-unaware)?(?:-on-.+)?"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class Cell:
 
     @classmethod
     def parse(cls, slug: str) -> "Cell":
-        """The cell of a slug; ParameterError where it is none. Of a chain `a~b` the last link is read."""
+        """The cell of a slug; ParameterError where it is none.
+
+        Of a chain `a~b` the last link is read; what the first stage was (`-on-…`) is left out.
+        """
         match = _SLUG.fullmatch(slug.rpartition("~")[2])
         if not match:
             raise ParameterError(f"{slug!r} names no re-ranking cell; expected like ames-k1600-l0.55-t0.3")

@@ -79,7 +79,8 @@ def score_cells(
     scored[deployed] = plain
     grid = mixing["diagnostics"]
     diagnostics = {}
-    for other in cell.diagnostics(grid["mixes"], grid["temperatures"]):
+    reported = cell if mixing["junk_aware"] else unaware
+    for other in reported.diagnostics(grid["mixes"], grid["temperatures"]):
         if mixing["junk_aware"] and differ:
             found = _aware(ranked, logits, truth, metric, other, settings)
         else:

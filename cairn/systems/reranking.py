@@ -54,8 +54,8 @@ def rerank(
     shortlist in its new order, everything behind with its old rank; `pairs.parquet` has one row per pair.
     Where another method comes before (`after`), its list is `earlier.parquet`. `reranking.json` names the
     stages, null where there is none. `graded` is the whole ground truth: where it marks an out-of-distribution
-    gallery, `outside.parquet` has each query's best score there (not for `ames`). Finished queries of `ames` are
-    kept in `cache` under `code`.
+    gallery, `outside.parquet` has each query's best score there (not for `ames`). Finished queries of `ames` and
+    `geometry` are kept in `cache` under `code`.
     """
     checked = validated(RerankParameters, parameters, "rerank")
     if checked.method == "none":
@@ -102,7 +102,7 @@ def rerank(
         if cache is not None:
             cache.prune()
         return
-    orders, columns = _orders(module, queries, local, descriptors, manifest, checked)
+    orders, columns = _orders(module, queries, local, descriptors, manifest, checked, cache, code)
     own = module.stage(checked)
     facts["stage"] = chained(facts["earlier"], own) if facts["earlier"] else later_stage(own, searched_by)
     write_reranked(output / RERANKED_FILE, queries, orders, facts["stage"], columns, rerank=dict(parameters))
@@ -112,9 +112,11 @@ def rerank(
     )
     if lists:
         seen, changed = before_last(lists, descriptors, manifest, checked)
-        last, _ = _orders(module, seen, local, descriptors, manifest, checked)
+        last, _ = _orders(module, seen, local, descriptors, manifest, checked, cache, code)
         earlier = {facts["earlier"]: changed} if changed is not None else {}
         write_outside(output / OUTSIDE_FILE, lists, {**earlier, facts["stage"]: last})
+    if cache is not None:
+        cache.prune()
 
 
 def _orders(
@@ -124,6 +126,8 @@ def _orders(
     descriptors: Path | None,
     manifest: Manifest,
     parameters: RerankParameters,
+    cache: Cache | None,
+    code: str,
 ) -> tuple[list[RerankedQuery], dict[str, list[Any]]]:
     """The lists in the order of a method without logits, and the columns of evidence it gives."""
     if parameters.method in BY_DESCRIPTORS:
@@ -131,7 +135,7 @@ def _orders(
         return module.rerank(queries, descriptors, manifest, parameters), {}
     orders: list[RerankedQuery] = []
     columns: dict[str, list[Any]] = {}
-    for order, extra in module.rerank(queries, local, parameters):
+    for order, extra in module.rerank(queries, local, parameters, cache=cache, code=code):
         orders.append(order)
         for name, values in extra.items():
             columns.setdefault(name, []).append(values)

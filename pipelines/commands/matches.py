@@ -51,16 +51,19 @@ def matches(
     else:
         features = load_local(source).encoder(settings.features).features if source == "xfeat" else None
     target = here / output
-    count = draw_matches(
-        local,
-        read_manifest(folder / "manifest" / "manifest.parquet"),
-        read_ground_truth(folder / "manifest" / "queries"),
-        root,
-        query,
-        image,
-        settings,
-        getattr(features, "longest", None),
-        target,
-        title=f"{benchmark}/{name}",
-    )
+    try:
+        count = draw_matches(
+            local,
+            read_manifest(folder / "manifest" / "manifest.parquet"),
+            read_ground_truth(folder / "manifest" / "queries"),
+            root,
+            query,
+            image,
+            settings,
+            getattr(features, "longest", None),
+            target,
+            title=f"{benchmark}/{name}",
+        )
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written ({error.strerror})") from None
     print(f"{target}: {count} inliers")

@@ -14,8 +14,12 @@ from cairn.benchmarks.adapters import load_adapter
 from cairn.benchmarks.known import entry_of
 from cairn.benchmarks.structure import GroundTruth, Query, read_ground_truth
 from cairn.errors import ArtifactError
+from cairn.images.manifest import read_manifest
 from cairn.metrics.evaluate import score_ranking
 from cairn.metrics.result import ScoredRun
+from cairn.rerank.pairs import united, write_pairs
+from cairn.rerank.rankings import write_reranked
+from cairn.rerank.two_stage import RankedQuery, RerankedQuery
 from cairn.results.scoring import score_run
 from cairn.results.table import read_results
 from cairn.scoring import disc21, forb, gldv2, ilias, inquire, instre, revisitop
@@ -61,6 +65,9 @@ def pipeline(project: Project, name: str, scores: Scores, top: int = 10**9, stag
     pq.write_table(pa.table(columns), run / "ranking.parquet")
     if stage:
         pq.write_table(pa.table(columns | {"global_score": columns["score"]}), run / "reranked.parquet")
+    facts = run / "ranking.json"
+    own = json.loads(facts.read_text()) if facts.is_file() else {}
+    facts.write_text(json.dumps({"stage": "global", **own}))
     (run / "reranking.json").write_text(json.dumps({"stage": stage}))
     parameters = project.parameters(name)
     score_run(
@@ -299,6 +306,74 @@ def test_roxford(project: Project):
     matrix = project.root / "scores.npy"
     np.save(matrix, np.array([[scores[q.query_id][image] for image in listed] for q in truth.queries]))
     assert_same(pipeline(project, "roxford5k", scores, top=2), official(revisitop.score(gnd, matrix)))
+
+
+@pytest.mark.parametrize("seed", [7, 23, 24, 25])
+def test_roxford_re_ranked(project: Project, seed: int):
+    """Each setting on a list without what it ignores, and the list that knows no junk, each scored on its own."""
+    project.serve(published.roxford())
+    truth, images = project.run("roxford5k")
+    folder, listed, k = project.root / "artifacts" / "roxford5k", gallery(images), 2
+    manifest = read_manifest(folder / "manifest" / "manifest.parquet")
+    scores = scores_with_ties(truth, listed, seed)
+    generator = np.random.default_rng(seed)
+    drawn = 8 * generator.normal(size=(len(truth.queries), len(listed)))
+    pairs = zip(truth.queries, drawn, strict=True)
+    logit = {query.query_id: dict(zip(listed, of, strict=True)) for query, of in pairs}
+    rankings, logits = [], []
+    for query in truth.queries:
+        order = ranked(scores[query.query_id])
+        rows = np.array([manifest.row_of[image] for image in order])
+        values = np.array([scores[query.query_id][image] for image in order], np.float32)
+        rankings.append(
+            RankedQuery(query.query_id, tuple(order), rows, np.arange(len(order)), values, len(order))
+        )
+    for query, chosen in zip(rankings, united(rankings, truth.relevance, k), strict=True):
+        of = [logit[query.query_id][query.image_ids[i]] for i in chosen]
+        logits.append((chosen, np.array(of, np.float32)))
+    run, output = project.root / "run", project.root / "scores"
+    for each in (run, output):
+        each.mkdir()
+    same = [RerankedQuery(np.arange(len(q.rank)), q.rank, q.score) for q in rankings]
+    write_reranked(run / "ranking.parquet", rankings, same, "global")
+    write_pairs(run / "pairs.parquet", rankings, logits)
+    (run / "ranking.json").write_text(json.dumps({"stage": "global"}))
+    (run / "reranking.json").write_text(json.dumps({"stage": None, "earlier": None}))
+    none = {"mixes": [], "temperatures": []}
+    mixing = {"shortlist": k, "mix": 0.5, "temperature": 0.3, "junk_aware": True, "diagnostics": none}
+    score_run(
+        "roxford5k", "some-system", ranking=run, reranking=run, ground_truth=folder / "ground_truth",
+        manifest=folder / "manifest", metric="revisitop", mixing=mixing, output=output,
+    )  # fmt: skip
+    found = {
+        (r.name.stage, r.name.slice, r.name.metric): r.value for r in read_results(output / "scores.parquet")
+    }
+
+    def expected(slice_name: str, ignored: tuple[str, ...]) -> dict[str, float]:
+        matrix = []
+        for query in truth.queries:
+            of, second = scores[query.query_id], logit[query.query_id]
+            grades = truth.relevance[query.query_id]
+            kept = [image for image in ranked(of) if grades.get(image) not in ignored]
+            mixed = {image: 0.5 * of[image] + 0.5 / (1 + np.exp(-0.3 * second[image])) for image in listed}
+            new = sorted(kept[:k], key=lambda image: -mixed[image]) + kept[k:]
+            new += [image for image in listed if image not in kept]
+            matrix.append([-new.index(image) for image in listed])
+        np.save(project.root / "scores.npy", np.array(matrix, float))
+        gnd = next(folder.glob("sources/**/gnd_roxford5k.pkl"))
+        rows = official(revisitop.score(gnd, project.root / "scores.npy"))
+        return {metric: value for (name, metric), (value, _) in rows.items() if name == slice_name}
+
+    differ = 0
+    for name, ignored in (("easy", ("junk", "hard")), ("medium", ("junk",)), ("hard", ("junk", "easy"))):
+        aware, plain = expected(name, ignored), expected(name, ())
+        for metric, value in aware.items():
+            assert found["ames-k2-l0.5-t0.3", name, metric] == pytest.approx(value, abs=1e-12)
+            assert found["ames-k2-l0.5-t0.3-unaware", name, metric] == pytest.approx(plain[metric], abs=1e-12)
+        gain = found["ames-k2-l0.5-t0.3", name, "map-minus-unaware"]
+        assert gain == pytest.approx(aware["map"] - plain["map"], abs=1e-12)
+        differ += gain != 0
+    assert differ  # these seeds were chosen so
 
 
 def test_a_ranking_cut_too_early_is_refused(project: Project):

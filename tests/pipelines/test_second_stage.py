@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,11 @@ import cv2
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from cairn.rerank.ames import Ames, AmesShape
 from cairn.rerank.checkpoints import save_state
+from pipelines.digests import user_file_digest
 from tests.pipelines.project import Project, new_project
 
 IMAGES = 6
@@ -24,6 +27,8 @@ SYSTEMS = {
     "wide": {"checkpoint": "wide.pt", "files": FILES},
     "lacking": {"checkpoint": "good.pt", "files": {**FILES, "gallery_names": "names.txt"}},
     "masked": {"checkpoint": "good.pt", "files": {**FILES, "gallery": ["masked.hdf5"]}},
+    "evil": {"checkpoint": "evil.pt", "files": FILES},
+    "cut": {"checkpoint": "good.pt", "files": {**FILES, "gallery": ["cut.hdf5"]}},
 }
 FIRST_STAGE = """
 from pathlib import Path
@@ -34,8 +39,8 @@ write_code(Path.cwd())
 for step in ("sources", "manifest", "ground_truth", "training", "contamination"):
     run_step(Path.cwd(), step, "mine")
 for step in (
-    *("vocabulary", "descriptors", "training_descriptors", "reranker_training", "ranking", "local", "reranking"),
-    *("tail", "scores"),
+    *("vocabulary", "descriptors", "training_descriptors", "reranker_training", "readout", "ranking"),
+    *("local", "reranking", "tail", "scores"),
 ):
     run_step(Path.cwd(), step, "mine-good")
 """
@@ -48,6 +53,11 @@ def borrow(path: Path, images: int, masked: int | None = None) -> None:
         rows[masked, :, 3] = 1
     with h5py.File(path, "w") as file:
         file["features"] = rows
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("evil-ran",)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +79,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         shape = AmesShape(local_dim=dim, model_dim=8, heads=2, layers=1, feedforward=8)
         save_state(Ames(shape), root / f"{name}.pt")
     (root / "text.pt").write_text("no weights")
+    torch.save({"state": torch.load(root / "good.pt")["state"], "more": Evil()}, root / "evil.pt")
+    (root / "cut.hdf5").write_bytes((root / "gallery.hdf5").read_bytes()[:-100])
     ames = {"query_length": 3, "gallery_length": 2}
     parameters = {
         "benchmarks": {
@@ -99,7 +111,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for name in SYSTEMS:
         if name != "good":
             shutil.copytree(artifacts / "good", artifacts / name, ignore=shutil.ignore_patterns("reranking"))
-    for name in ("lacking", "masked"):
+    for name in ("lacking", "masked", "cut"):
         shutil.rmtree(artifacts / name / "local")
     return made
 
@@ -132,6 +144,8 @@ def test_borrowed_descriptors_are_sources_and_only_what_is_needed_is_copied(proj
         ),
         ("lacking", "local", "gallery.hdf5: no local descriptors of the shortlisted image 4.png"),
         ("masked", "local", "masked.hdf5: image 3.png: every local descriptor is masked"),
+        ("evil", "reranking", "evil.pt: not a checkpoint of weights alone: it holds a posix.mkdir"),
+        ("cut", "local", "cut.hdf5: not an HDF5 file with a dataset `features`"),
     ],
 )
 def test_what_is_refused_is_named_on_one_line(project: Project, system: str, step: str, told: str):
@@ -140,3 +154,15 @@ def test_what_is_refused_is_named_on_one_line(project: Project, system: str, ste
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert told in line and "Traceback" not in result.stderr
     assert not (project.root / f"artifacts/mine/{system}/{step}").exists()
+    assert not (project.root / "evil-ran").exists()
+
+
+def test_files_of_the_user_are_never_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Borrowed local descriptors are larger than the memory."""
+    path = tmp_path / "gallery.hdf5"
+    path.write_bytes(b"features" * 1000)
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(Path, "read_bytes", None)
+    assert user_file_digest(path) == expected
+    path.write_bytes(b"others")
+    assert user_file_digest(path) != expected

@@ -172,6 +172,16 @@ def damaged(built: Ames, path: Path) -> dict[str, str]:
         "empty": ({"state": {}}, "no weights"),
         "list": ([1, 2], "no weights"),
         "evil": ({"state": state, "x": Evil()}, "weights alone"),
+        # Small files that ask for all memory there is.
+        "claims": ({"state": state | {"mtc_token": torch.zeros(1).expand(2_000_000)}}, "does not hold 2,000"),
+        "wide": ({"state": state | {"mtc_token": torch.zeros(200_000)}}, "has shape"),
+        "deep": (
+            {"state": state | {"decoder.layers.99999999.norm1.bias": torch.zeros(1)}},
+            "of 100000000 layers",
+        ),
+        "meta": ({"state": state | {"mtc_token": torch.zeros(8, device="meta")}}, "mtc_token is no dense"),
+        "sparse": ({"state": state | {"mtc_token": state["mtc_token"].to_sparse()}}, "mtc_token is no dense"),
+        "flags": ({"state": state | {"mtc_token": state["mtc_token"] > 0}}, "values of type torch.bool"),
     }
     for name, (content, _) in cases.items():
         torch.save(content, path / f"{name}.pt")

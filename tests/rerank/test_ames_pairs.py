@@ -1,5 +1,6 @@
 """AMES over shortlists: equal to pair by pair, resumable, bounded in memory, clear about what is wrong."""
 
+import errno
 import os
 import resource
 import subprocess
@@ -198,6 +199,23 @@ def test_what_is_wrong_is_named():
         pair_logits(built, queries, gallery, [Shortlist("q0", ("i1",))], OPTIONS)
     with pytest.raises(ParameterError, match="float8"):
         PairOptions(dtype="float8")
+
+
+def test_room_for_the_tokens_is_taken_before_they_are_written(tmp_path: Path, monkeypatch):
+    """A full disk is an error then; a write to a page without a block of its own would end the process."""
+    taken = []
+
+    def full(file: int, start: int, size: int) -> None:
+        taken.append(size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    queries, gallery, shortlists = world()
+    with pytest.raises(OSError, match="No space left"):
+        pair_logits(network(), queries, gallery, shortlists, OPTIONS, workspace=tmp_path)
+    images = {image for shortlist in shortlists for image in shortlist.image_ids}
+    assert taken == [len(images) * OPTIONS.gallery_length * network().shape.model_dim * 2]
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_shortlist_has_no_logits():

@@ -1,5 +1,6 @@
 """Training AMES: mined triplets, reproducible weights, and a network that improves what it re-ranks."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from cairn.cache import Cache
 from cairn.errors import InputError, ParameterError
 from cairn.rerank.ames import Ames, AmesShape
 from cairn.rerank.ames_files import score_pairs
 from cairn.rerank.ames_pairs import PairOptions
-from cairn.rerank.ames_training import TrainOptions, draw_triplets, itq, mine, train_ames
+from cairn.rerank.ames_training import Resume, TrainOptions, draw_triplets, itq, mine, train_ames
 from cairn.rerank.checkpoints import state_digest
 from cairn.rerank.pairs import rerank_all
 from cairn.rerank.two_stage import Cell, RankedQuery
@@ -148,6 +150,31 @@ def test_the_same_input_gives_the_same_weights():
     torch.set_num_threads(before)
     assert len(digests) == 1
     assert state_digest(train_ames(world, world.names, mined, SHAPE, options(seed=1))[0]) not in digests
+
+
+@pytest.mark.parametrize("damage", ["text", "other network", "no losses", "half a network"])
+def test_a_kept_state_that_cannot_be_read_counts_as_none(tmp_path: Path, damage: str):
+    world = World(0, 4, 4)
+    mined = mine(world.globals, world.labels)
+    expected = state_digest(train_ames(world, world.names, mined, SHAPE, options())[0])
+    resume = Resume(Cache(tmp_path), "ab" * 32, every=2)
+    train_ames(world, world.names, mined, SHAPE, options(), resume=resume)
+    kept = resume.cache.get(resume.key)
+    assert kept is not None
+    state = torch.load(io.BytesIO(kept), weights_only=True)
+    if damage == "other network":
+        state["network"] = Ames(replace(SHAPE, model_dim=16)).state_dict()
+    elif damage == "no losses":
+        del state["losses"]
+    elif damage == "half a network":
+        # What comes before the missing one is loaded before PyTorch complains.
+        state["network"] = {name: torch.zeros_like(value) for name, value in state["network"].items()}
+        del state["network"]["classifier.weight"]
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    resume.cache.put(resume.key, b"no state" if damage == "text" else buffer.getvalue())
+    network, losses = train_ames(world, world.names, mined, SHAPE, options(), resume=resume)
+    assert state_digest(network) == expected and len(losses) == 3
 
 
 def test_itq_bits_split_the_samples_and_keep_neighbours():

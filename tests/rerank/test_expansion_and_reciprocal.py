@@ -38,6 +38,8 @@ def test_alpha_expansion_by_the_formula():
     np.testing.assert_allclose(alpha_expanded(query, near[:0]), query, atol=1e-7)
     # At alpha 0 every neighbour of positive similarity counts alike.
     np.testing.assert_allclose(alpha_expanded(query, near, 0.0), unit(query + near[0]), atol=1e-6)
+    # A query without a feature has no direction, and no neighbour gives it one.
+    assert not alpha_expanded(np.zeros(3, np.float32), near).any()
     with pytest.raises(ParameterError, match="alpha = -1"):
         alpha_expanded(query, near, -1)
 

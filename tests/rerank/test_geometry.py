@@ -6,9 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairn.cache import Cache
 from cairn.encoders.rootsift import RootSift
 from cairn.errors import ArtifactError
-from cairn.rerank import IMAGES_FILE, QUERIES_FILE, Geometry, RerankParameters, load_reranker, reranker_code
+from cairn.rerank import (
+    IMAGES_FILE,
+    QUERIES_FILE,
+    Geometry,
+    RerankParameters,
+    geometry,
+    load_reranker,
+    reranker_code,
+)
 from cairn.rerank.geometry import (
     UNVERIFIED,
     inliers,
@@ -157,6 +166,37 @@ def test_reranking_puts_the_verified_image_first_with_any_number_of_processes(st
     ):
         assert np.array_equal(one.order, other.order) and np.array_equal(one.score, other.score)
         assert np.array_equal(extra["inliers"], more["inliers"])
+
+
+def test_an_interrupted_verification_goes_on(stored, tmp_path, monkeypatch):
+    parameters = RerankParameters(method="geometry", shortlist=5)
+    whole = list(rerank(rankings(), stored, parameters, processes=1))
+    cache = Cache(tmp_path)
+    started = rerank(rankings(), stored, parameters, processes=1, cache=cache, code="c")
+    next(started)
+    next(started)
+    del started  # as an interruption leaves it
+    done, original = [], geometry._verify
+    monkeypatch.setattr(geometry, "_verify", lambda task: done.append(task[0]) or original(task))
+
+    def again(code: str = "c", **changes: float) -> list[str]:
+        done.clear()
+        asked = RerankParameters(method="geometry", shortlist=5, geometry=Geometry.model_validate(changes))
+        found = list(rerank(rankings(), stored, asked, processes=1, cache=cache, code=code))
+        if not changes:
+            for (one, extra), (other, more) in zip(whole, found, strict=True):
+                assert np.array_equal(one.order, other.order) and np.array_equal(one.score, other.score)
+                assert np.array_equal(extra["inliers"], more["inliers"])
+        return list(done)
+
+    assert again() == ["q2"] and again() == []
+    # How inliers count is no part of what is kept; what decides them is.
+    assert again(weight=2.0) == []
+    assert again(ratio=0.8) == again(code="d") == ["q0", "q1", "q2"]
+    # An entry that is not what it should be is made again.
+    for entry in tmp_path.glob("??/*"):
+        cache.put(entry.name, b"short")
+    assert again(code="d") == ["q0", "q1", "q2"]
 
 
 def test_missing_features_and_short_rankings_are_told(stored):

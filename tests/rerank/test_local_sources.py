@@ -100,7 +100,10 @@ def test_dinov2_local_descriptors(
     np.testing.assert_allclose(found[0].descriptors, expected.descriptors, atol=1e-5)
     np.testing.assert_allclose(found[0].positions, expected.positions, atol=1e-6)
     assert (np.diff(found[0].weights) <= 0).all()
-    # From the cache the second time: not a single forward pass.
+    # An entry that cannot be read is made again; others come from the cache: not a single forward pass.
+    (view,) = views(manifest, "g0")
+    cache.put(source._key(view), b"nothing that numpy knows")
+    assert len(next(source.features(IMAGES_FILE, [view], 5))) == 5
     source.network = None
     again = list(source.features(IMAGES_FILE, views(manifest, "g0", "g1"), 5))
     np.testing.assert_array_equal(again[1].descriptors, found[1].descriptors)
@@ -205,9 +208,28 @@ def test_what_borrowed_files_lack_is_named(tmp_path: Path, manifest: Manifest):
     borrow(tmp_path / "five.hdf5", 5)
     with pytest.raises(InputError, match=r"five\.hdf5: 5 rows, of which .* 3 left; give .*gallery_names"):
         borrowed(tmp_path, manifest, "five.hdf5")
+    (tmp_path / "none.txt").write_text("\n")
+    with pytest.raises(InputError, match=r"gallery\.hdf5: 3 rows, of which the list of names has 0 left"):
+        borrowed(tmp_path, manifest, "gallery.hdf5", gallery_names="none.txt")
+    with h5py.File(borrow(tmp_path / "infinite.hdf5", 3), "r+") as file:
+        file["features"][1, 0, 7] = np.inf  # pyright: ignore[reportIndexIssue]
+    source = borrowed(tmp_path, manifest, "infinite.hdf5")
+    with pytest.raises(InputError, match=r"infinite\.hdf5: image g1: a local descriptor is not finite"):
+        list(source.features(IMAGES_FILE, views(manifest, "g1"), 2))
     borrow(tmp_path / "wide.hdf5", 3, dim=6)
     with pytest.raises(InputError, match=r"several dimensions: query\.hdf5 has 4, wide\.hdf5 has 6"):
         borrowed(tmp_path, manifest, "wide.hdf5")
+
+
+def test_odd_positions_of_borrowed_files_do_not_matter(tmp_path: Path, manifest: Manifest):
+    borrow(tmp_path / "query.hdf5", 1)
+    with h5py.File(borrow(tmp_path / "gallery.hdf5", 3), "r+") as file:
+        file["features"][0, :, :3] = np.nan  # pyright: ignore[reportIndexIssue]
+        file["features"][0, 1, 4] = np.inf  # pyright: ignore[reportIndexIssue]
+    source = borrowed(tmp_path, manifest, "gallery.hdf5")
+    found = list(source.features(IMAGES_FILE, views(manifest, "g0"), 2))
+    write_local(tmp_path / "own.hdf5", ["g0"], found, dim=4, keypoints=2, dtype="float32", metadata={})
+    assert not found[0].positions.any() and found[0].weights[0] != 0 and found[0].weights[1] == 0
 
 
 def test_xfeat_verifies_a_view_and_its_matches_can_be_drawn(folder: Path, manifest: Manifest, tmp_path: Path):

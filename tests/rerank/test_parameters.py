@@ -29,6 +29,10 @@ def checked(**rerank: object) -> RerankParameters:
             {"method": "ames", "ames": {"files": FILES, "dinov2": {"model": "m"}, "checkpoint": "c"}},
             "dinov2 and files exclude one another",
         ),
+        (
+            {"method": "ames", "ames": {"files": {**FILES, "gallery": []}, "checkpoint": "c"}},
+            r"rerank\.ames\.files\.gallery",
+        ),
         ({"method": "ames", "ames": {"training": {"heads": 3}}}, "heads = 3 must divide model_dim = 64"),
     ],
 )

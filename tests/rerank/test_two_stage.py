@@ -170,6 +170,7 @@ def test_slugs():
         assert Cell.parse(slug).slug == slug
     assert chained("sg-m1600", cell.slug) == "sg-m1600~ames-k1600-l0.55-t0.3"
     assert Cell.parse("sg-m1600~ames-k1600-l0.55-t0.3") == cell
+    assert Cell.parse(f"{cell.slug}-on-dba-n10-alphaqe-n10-a3") == cell
     others = cell.diagnostics((0.55, 0.3), (0.3, 1.0))
     assert [other.slug for other in others] == [
         "ames-k1600-l0.55-t1",

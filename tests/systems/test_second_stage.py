@@ -15,19 +15,23 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from assets.step import Job, steps
 from cairn.benchmarks.structure import write_ground_truth
 from cairn.cache import Cache
 from cairn.errors import ArtifactError, InputError, ParameterError
 from cairn.files import write_json
 from cairn.images.manifest import write_manifest
-from cairn.rerank import RerankParameters, parts
+from cairn.rerank import RerankParameters, by_descriptors, parts
 from cairn.rerank.ames import Ames
-from cairn.rerank.rankings import read_ranking
+from cairn.rerank.rankings import first_stage, read_ranking
 from cairn.rerank.two_stage import Cell
 from cairn.results.cells import score_cells
 from cairn.results.scoring import score_run, stages
 from cairn.results.table import read_results
+from cairn.store.local import open_local
 from cairn.systems.local import extract_local
+from cairn.systems.ranking import search
+from cairn.systems.readout import make_readout
 from cairn.systems.reranker_training import train_reranker
 from cairn.systems.reranking import rerank
 from tests.systems.market import ENCODER, SETTINGS, Market, manifest_table
@@ -231,6 +235,11 @@ def test_every_cell_follows_from_the_pairs(market: Market, done: Path):
     assert set(score_cells(path, ranked, market.truth, "revisitop", unaware).scored) == {
         "ames-k15-l1-t0.3-unaware"
     }
+    # Diagnostics are those of the protocol that is reported, and say so.
+    unaware["diagnostics"] = {"mixes": [0.5], "temperatures": [0.3]}
+    assert set(score_cells(path, ranked, market.truth, "revisitop", unaware).diagnostics) == {
+        "ames-k15-l0.5-t0.3-unaware@diagnostic"
+    }
     with pytest.raises(ArtifactError, match=r"no logit for .* shortlist of 60; run the re-ranking again"):
         score_cells(path, ranked, market.truth, "revisitop", {**mixing, "shortlist": 60})
 
@@ -380,6 +389,89 @@ def test_a_chain_scores_the_list_of_the_stage_before(market: Market, trained: Pa
     of = system(method="geometry", shortlist=12, after=after)
     out = second_stage(market, tmp_path / "geometry", of)
     assert json.loads((out / "reranking" / "reranking.json").read_text())["stage"] == "sg-m40~geometry-k12"
+
+
+AFTER_OPTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "aqe": ({"method": "aqe", "shortlist": 25}, ["aqe-k25-n10-a3"]),
+    "geometry": (
+        {"method": "geometry", "shortlist": 8, "after": {"method": "aqe", "shortlist": 12}},
+        ["aqe-k12-n10-a3", "geometry-k8"],
+    ),
+    "ames": (
+        {
+            "method": "ames",
+            "shortlist": 12,
+            "ames": AMES,
+            "after": {"method": "superglobal", "shortlist": 40},
+        },
+        ["sg-m40", "ames-k12-l0.55-t0.3-unaware"],
+    ),
+}
+
+
+@pytest.mark.parametrize("method", AFTER_OPTIONS)
+def test_the_steps_take_the_descriptors_of_the_readout(
+    market: Market, trained: Path, tmp_path: Path, method: str
+):
+    """Of a read-out to eight dimensions, searched with an expansion: what a second stage sees, and is called."""
+    rerank_parameters, slugs = AFTER_OPTIONS[method]
+    of = system(**rerank_parameters)
+    folders = {name: tmp_path / name for name in ("readout", "ranking", "local", "reranking", "manifest")}
+    for folder in folders.values():
+        folder.mkdir()
+    whiten = {"whiten": {"source": "gallery", "dimension": 8}}
+    make_readout(market.out / "descriptors", None, whiten, folders["readout"])
+    expansion = {"method": "average", "neighbours": 2}
+    search(
+        market.out / "descriptors",
+        market.manifest,
+        market.truth,
+        {"top": 60, "index": {"kind": "none"}, "expansion": expansion},
+        folders["ranking"],
+        readout=folders["readout"],
+    )
+    write_manifest(manifest_table(market.root), folders["manifest"] / "manifest.parquet")
+    write_ground_truth(folders["manifest"] / "queries", market.queries)
+    write_ground_truth(tmp_path / "ground_truth", market.truth)
+    write_json(tmp_path / "ground_truth" / "benchmark.json", {"title": "market"})
+    inputs = {
+        **folders,
+        "descriptors": market.out / "descriptors",
+        "reranker": trained,
+        "ground_truth": tmp_path / "ground_truth",
+    }
+    for name in ("local", "reranking"):
+        step = steps()[name]
+        parameters = {"encoder": ENCODER, "settings": SETTINGS, "local": of["local"], "rerank": of["rerank"]}
+        wanted = {what: inputs[what] for what in step.inputs}
+        step.function(Job(market.root, "market", "tiny", wanted, folders[name], parameters, "c", "f"))
+    (tmp_path / "scores").mkdir()
+    score_run(
+        "market", "tiny", ranking=folders["ranking"], reranking=folders["reranking"],
+        ground_truth=tmp_path / "ground_truth", manifest=folders["manifest"], metric="revisitop",
+        mixing=of["mixing"], output=tmp_path / "scores",
+    )  # fmt: skip
+    first = first_stage(folders["ranking"])
+    assert first.startswith("global-") and first.endswith("-aqe-n2")
+    named = [f"{slugs[0]}-on-{first.removeprefix('global-')}", *slugs[1:]]
+    listed = stages(folders["ranking"], folders["reranking"], tmp_path / "scores")
+    expected = [first, named[0], *(["~".join(named)] if len(named) > 1 else [])]
+    assert [stage for stage, _ in listed] == expected
+    found = {row.name.stage for row in read_results(tmp_path / "scores" / "scores.parquet")}
+    assert set(expected) <= found
+    # The method by descriptors compared those of the read-out, not those of the encoder.
+    ranked = read_ranking(folders["ranking"] / "ranking.parquet", market.manifest.gallery_size)
+    checked = RerankParameters.model_validate(rerank_parameters)
+    earlier = checked.after or checked
+    by_hand = by_descriptors.rerank(ranked, folders["readout"], market.manifest, earlier)
+    others = by_descriptors.rerank(ranked, market.out / "descriptors", market.manifest, earlier)
+    written = read_ranking(listed[1][1], market.manifest.gallery_size)
+    for query, ours, theirs, new in zip(ranked, by_hand, others, written, strict=True):
+        assert new.image_ids == tuple(query.image_ids[i] for i in ours.order)
+        assert list(ours.order) != list(theirs.order)
+    if method == "ames":
+        images = open_local(folders["local"] / "images.hdf5")
+        assert {image for query in written for image in query.image_ids[:12]} <= set(images.ids)
 
 
 def test_what_cannot_be_is_told(market: Market, tmp_path: Path):

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cairn.cache import Cache
 from cairn.errors import ArtifactError, InputError
 from cairn.progress import track
@@ -30,8 +32,8 @@ class BorrowedSource:
             for path in paths
         ]
         names = {
-            QUERIES_FILE: _names(root, options["query_names"]) or list(queries),
-            IMAGES_FILE: _names(root, options["gallery_names"]) or list(images),
+            QUERIES_FILE: _names(root, options["query_names"], queries),
+            IMAGES_FILE: _names(root, options["gallery_names"], images),
         }
         files = {QUERIES_FILE: [options["queries"]], IMAGES_FILE: list(options["gallery"])}
         self.stores = {file: _open(root, files[file], names[file], file) for file in files}
@@ -57,7 +59,18 @@ class BorrowedSource:
                 raise InputError(
                     f"{path}: image {view.name}: every local descriptor is masked; it needs at least one"
                 )
-            yield found
+            yield _sound(found, path, view.name)
+
+
+def _sound(found: LocalFeatures, path: str | None, name: str) -> LocalFeatures:
+    """The same with zeros for positions, scales and weights that are not finite: the network does not look at them."""
+    if not np.isfinite(found.descriptors).all():
+        raise InputError(f"{path}: image {name}: a local descriptor is not finite")
+    positions, scales, weights = (
+        np.nan_to_num(each, nan=0, posinf=0, neginf=0)
+        for each in (found.positions, found.scales, found.weights)
+    )
+    return LocalFeatures(positions, scales, weights, found.descriptors)
 
 
 def open_source(
@@ -74,9 +87,9 @@ def open_source(
     return BorrowedSource(options, root, [query.query_id for query in truth.queries], images)
 
 
-def _names(root: Path, path: str | None) -> list[str] | None:
+def _names(root: Path, path: str | None, own: Sequence[str]) -> list[str]:
     if path is None:
-        return None
+        return list(own)
     try:
         lines = (root / path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

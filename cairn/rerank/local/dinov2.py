@@ -87,9 +87,8 @@ class Dinov2Source:
             return self._select(view)
         key = self._key(view)
         data = self.cache.get(key)
-        if data is not None:
-            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-                return Selected(*(arrays[name] for name in ("positions", "weights", "descriptors")))
+        if data is not None and (kept := _kept(data)) is not None:
+            return kept
         selected = self._select(view)
         buffer = io.BytesIO()
         np.savez(
@@ -123,6 +122,15 @@ class Dinov2Source:
         first = 1 + int(self.network.config.num_register_tokens)
         tokens = found.last_hidden_state[0, first:].float().cpu().numpy()
         return select_descriptors(tokens, pixels.shape[1:], view.name, self.detector, TOP, self.patch)
+
+
+def _kept(data: bytes) -> Selected | None:
+    """What an entry of the cache holds; None where it cannot be read."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return Selected(*(arrays[name] for name in ("positions", "weights", "descriptors")))
+    except Exception:  # zipfile, zlib and numpy each raise their own
+        return None
 
 
 def open_source(
