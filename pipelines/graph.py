@@ -150,12 +150,18 @@ def external_paths(step: Step, benchmark: str, system: str, parameters: Paramete
     return {name: entry["settings"][name] for name in adapter.EXTERNAL}
 
 
+def _protocols(run: Mapping[str, str], parameters: Parameters) -> dict[str, list[str]]:
+    """`heads`: the protocols of the run's heads; nothing for a run without."""
+    heads = parameters.systems[run["system"]]["heads"]
+    return {"heads": list(heads["protocols"])} if heads else {}
+
+
 def effective_parameters(node: Node, parameters: Parameters) -> dict[str, object]:
     """The values of the step's declared dotted keys for this node, defaults filled in."""
     scopes = {
         "benchmark": parameters.benchmarks.get(node.benchmark, {}),
         "system": parameters.systems.get(node.system, {}),
-        "runs": {name: dict(run) for name, run in parameters.runs.items()},
+        "runs": {name: {**run, **_protocols(run, parameters)} for name, run in parameters.runs.items()},
     }
     result: dict[str, object] = {}
     for dotted in node.step.parameters:
