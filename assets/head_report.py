@@ -29,7 +29,4 @@ def head_report(job: Job) -> None:
     """
     from cairn.systems.head_report import report_heads
 
-    runs = {
-        (run["benchmark"], run["system"]): run.get("heads", []) for run in job.parameters["runs"].values()
-    }
-    report_heads(job.root, runs, job.output)
+    report_heads(job.root, job.parameters["runs"].values(), job.output)

@@ -1,6 +1,6 @@
 """What the audits among the artifacts found, as tables: flagged classes, pictures, training uses, seeds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,16 @@ class AuditTable:
     notes: tuple[str, ...] = ()
 
 
-def contamination_tables(root: Path, benchmark: str) -> list[AuditTable]:
-    """The tables of every audit of `benchmark` under `artifacts/`; none where no audit was made.
+def contamination_tables(root: Path, benchmark: str, systems: Iterable[str] = ()) -> list[AuditTable]:
+    """The tables of the audit of `benchmark`'s classes, and of pictures by each of `systems`; none where none was made.
 
     ArtifactError, naming the file, where one is damaged.
     """
     base = Path(root) / "artifacts" / benchmark
     tables = [*_tables(root, base / "contamination" / FACTS_FILE, _classes)]
     tables += _tables(root, base / "contamination" / LEAK_FILE, _flagged)
-    for file in sorted(base.glob(f"*/verification/{AUDIT_FILE}")):
-        tables += _tables(root, file, _pictures)
+    for system in systems:
+        tables += _tables(root, base / system / "verification" / AUDIT_FILE, _pictures)
     return tables
 
 
@@ -175,9 +175,9 @@ def _seeds(found: Mapping[str, Any], artifact: str) -> Iterator[AuditTable]:
         chosen = [f"Epochs were selected on {one['selected_on']}."] if one["selected_on"] else []
         yield _table(title, columns, rows, artifact, one["verdict"], *chosen)
         if one["correlations"]:
-            columns = ("cells", "runs", "r", "r within protocols")
+            columns, within = ("cells", "runs", "r", "r within protocols"), "r_within_protocols"
             rows = [
-                (", ".join(each["cells"]), _number(each["runs"]), _points(each["r"]), _points(each["r_within_protocols"]))
+                (", ".join(each["cells"]), _number(each["runs"]), *map(_points, (each["r"], each[within])))
                 for each in one["correlations"]
             ]  # fmt: skip
             yield _table(f"{one['system']}: correlation across runs", columns, rows, artifact)

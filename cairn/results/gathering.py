@@ -19,9 +19,7 @@ def gather_results(root: Path, runs: Iterable[tuple[str, str, str]], output: Pat
     """
     wanted = set(runs)
     rows = [
-        row
-        for row in collect_results(root)
-        if (row.name.benchmark, row.name.system, row.name.head) in wanted
+        row for row in collect_results(root) if (row.name.benchmark, row.name.system, row.name.head) in wanted
     ]
     scored = {(row.name.benchmark, row.name.system) for row in rows if row.name.head == NONE}
     for benchmark, system in sorted({run[:2] for run in wanted} - scored):

@@ -4,13 +4,13 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cairn.contamination.learning import flagged_images, learning_manifest, read_facts
+from cairn.contamination.learning import ALL, flagged_images, learning_manifest, read_facts
 from cairn.contamination.seeds import SeedAnalysis, analyse_seeds
 from cairn.contamination.training_sets import DECON, MATCHED, STANDARD, AuditedUse, TrainingUse, audit_uses
 from cairn.errors import ArtifactError
@@ -36,16 +36,21 @@ Runs = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Protocol → seed → cell → value in points."""
 
 
-def report_heads(root: Path, runs: Mapping[tuple[str, str], Collection[str]], output: Path) -> None:
-    """Write `seeds.json`, `uses.json` and, for people, `report.txt` about runs: (benchmark, system) → its protocols.
+def report_heads(root: Path, runs: Iterable[Mapping[str, Any]], output: Path) -> None:
+    """Write `seeds.json`, `uses.json` and, for people, `report.txt` about runs.
 
-    Reads the artifacts `scores`, `contamination`, `training`, `vocabulary`, `descriptors`, `readout`, `ranking`,
-    `reranker`, `verification` and `heads` under `root`; what lies there of heads that are not listed is left alone.
+    Each has `benchmark` and `system` and may have `heads`, their protocols, and `training_set` (default: all). Reads
+    the artifacts `scores`, `contamination`, `training`, `vocabulary`, `descriptors`, `readout`, `ranking`, `reranker`,
+    `verification` and `heads` under `root`; what lies there of heads that are not listed is left alone.
     ArtifactError, naming the file, where one of them is missing or damaged.
     """
-    listed = {run: [name for name in ORDER if name in protocols] for run, protocols in runs.items()}
+    listed: dict[tuple[str, str], list[str]] = {}
+    uses: list[AuditedUse] = []
+    for run in runs:
+        pair = (run["benchmark"], run["system"])
+        listed[pair] = [name for name in ORDER if name in run.get("heads", ())]
+        uses += uses_of(root, *pair, listed[pair], run.get("training_set", ALL))
     pairs = list(listed)
-    uses = [use for run, protocols in listed.items() for use in uses_of(root, *run, protocols)]
     comparisons = []
     for system in dict.fromkeys(system for _, system in pairs):
         of_system = {run[0]: protocols for run, protocols in listed.items() if run[1] == system and protocols}
@@ -68,9 +73,9 @@ def report_heads(root: Path, runs: Mapping[tuple[str, str], Collection[str]], ou
 def compare_heads(
     root: Path, benchmarks: Mapping[str, Sequence[str]], system: str
 ) -> list[tuple[str, SeedAnalysis | str, dict[str, float]]]:
-    """Of each two protocols of a system's heads (`benchmarks`: benchmark → protocols): its name, the analysis (or why there is none), and, for every
-    cell, the value without a head. Cells are `benchmark/slice` and, where the audit knows which queries
-    training shows, `benchmark/slice/shown` and `…/rest`."""
+    """Of each two protocols of a system's heads: its name, the analysis (or why there is none), and, for every
+    cell, the value without a head. `benchmarks` maps each to the protocols of its heads. Cells are `benchmark/slice`
+    and, where the audit knows which queries training shows, `benchmark/slice/shown` and `…/rest`."""
     runs: dict[str, dict[str, dict[str, float]]] = {}
     without: dict[str, float] = {}
     selected_on = None
@@ -154,9 +159,11 @@ def audit_lines(root: Path, benchmark: str, system: str) -> list[str]:
     return [*lines, ": ".join([parts[0], "; ".join(parts[1:])]) + "."]
 
 
-def uses_of(root: Path, benchmark: str, system: str, protocols: Iterable[str]) -> list[AuditedUse]:
+def uses_of(
+    root: Path, benchmark: str, system: str, protocols: Iterable[str], training_set: str
+) -> list[AuditedUse]:
     """What a system learns from images, and whether it saw flagged ones: pretraining, vocabulary, centring and
-    whitening, read-out, score normalisation, re-ranker, and the head of each of `protocols`."""
+    whitening, read-out, score normalisation, re-ranker (from `training_set`), and the head of each of `protocols`."""
     folder = _folder(root, benchmark)
     training = read_manifest(folder / "training" / "training.parquet")
     contamination = folder / "contamination"
@@ -186,8 +193,8 @@ def uses_of(root: Path, benchmark: str, system: str, protocols: Iterable[str]) -
         uses.append(TrainingUse(name, "score normalisation", open_shards(described).ids, source))
     reranker = _read(folder / system / "reranker" / "training.json")
     if reranker["method"] is not None:
-        # Pairs are mined among images of these, by their descriptors.
-        uses.append(TrainingUse(name, f"re-ranker {reranker['method']}", open_shards(described).ids, source))
+        images = _images(training, contamination, training_set)
+        uses.append(TrainingUse(name, f"re-ranker {reranker['method']}", images, f"{source}, {training_set}"))
     for protocol in protocols:
         images = _images(training, contamination, protocol)
         uses.append(TrainingUse(name, f"head {protocol}", images, f"{source}, {protocol}"))
