@@ -131,7 +131,22 @@ def _found(facts: Mapping[str, Any]) -> dict[str, Any]:
     flagged = facts.get("flagged")
     if isinstance(flagged, Mapping) and isinstance(flagged.get(stance), Mapping):
         made["flagged"] = dict(flagged[stance])
+    if isinstance(facts.get("reconciliation"), str):
+        made["reconciliation"] = facts["reconciliation"]
+    precision = facts.get("precision")
+    if isinstance(precision, list) and precision and isinstance(precision[0], Mapping):
+        # The first is over all rules: of the flagged images and classes, how many the detector confirms.
+        for key, name in (("image_precision", "confirmed_images"), ("class_precision", "confirmed_classes")):
+            made |= _counted(precision[0].get(key), name, "checked")
+    made |= _counted(facts.get("recall"), "flagged_of_confirmed_images", "confirmed")
     return made
+
+
+def _counted(share: Any, name: str, whole: str) -> dict[str, Any]:
+    """Both counts of a ratio."""
+    if not isinstance(share, Mapping) or not {"part", "whole"} <= share.keys():
+        return {}
+    return {name: {"count": share["part"], whole: share["whole"]}}
 
 
 def shortlist_of(trace: Trace, stage: str) -> int | None:
