@@ -91,16 +91,19 @@ def training_section(root: Path, numbers: Sequence[Result], traces: Mapping[str,
     return {"images": dict(sorted(made.items())), "heads": heads}
 
 
-def contamination_section(root: Path, benchmarks: Iterable[str]) -> dict[str, Any]:
-    """What the audits of the training sets found, per benchmark and, picture by picture, per system."""
+def contamination_section(root: Path, numbers: Sequence[Result]) -> dict[str, Any]:
+    """What the audits of the training sets found, per benchmark and, picture by picture, per system with heads."""
+    headed = {(row.name.benchmark, row.name.system) for row in numbers if row.name.head != NONE}
     graph = load_graph(root)
     made: dict[str, Any] = {}
     reasons: list[str] = []
-    for benchmark in sorted(set(benchmarks)):
+    for benchmark in sorted({row.name.benchmark for row in numbers}):
         for path, recorded in sorted(graph.outputs.items()):
             step = step_of(graph.producer[path])
             if run_of(path)[0] != benchmark or step not in AUDITS:
                 continue
+            if step != "contamination" and run_of(path) not in headed:
+                continue  # of heads that are no longer listed
             facts = read_json_object(root / path / AUDITS[step])
             if facts is None:
                 continue
