@@ -18,6 +18,10 @@ def results(job: Job) -> None:
     from cairn.report.plots import write_tables
     from cairn.results import gather_results, read_results
 
-    pairs = [(run["benchmark"], run["system"]) for run in job.parameters["runs"].values()]
-    gather_results(job.root, pairs, job.output)
+    listed = [
+        (run["benchmark"], run["system"], head)
+        for run in job.parameters["runs"].values()
+        for head in ("-", *run.get("heads", ()))
+    ]
+    gather_results(job.root, listed, job.output)
     write_tables(job.root, read_results(job.output / "results.parquet"), job.output / "plots")

@@ -150,12 +150,20 @@ def external_paths(step: Step, benchmark: str, system: str, parameters: Paramete
     return {name: entry["settings"][name] for name in adapter.EXTERNAL}
 
 
+def _learning(run: Mapping[str, str], parameters: Parameters) -> dict[str, object]:
+    """`heads` (their protocols) and `training_set` of a run; nothing for one without heads that learns from all."""
+    system = parameters.systems[run["system"]]
+    heads, training_set = system["heads"], system["training_set"]
+    found: dict[str, object] = {"heads": list(heads["protocols"])} if heads else {}
+    return found if training_set == "all" else {**found, "training_set": training_set}
+
+
 def effective_parameters(node: Node, parameters: Parameters) -> dict[str, object]:
     """The values of the step's declared dotted keys for this node, defaults filled in."""
     scopes = {
         "benchmark": parameters.benchmarks.get(node.benchmark, {}),
         "system": parameters.systems.get(node.system, {}),
-        "runs": {name: dict(run) for name, run in parameters.runs.items()},
+        "runs": {name: {**run, **_learning(run, parameters)} for name, run in parameters.runs.items()},
     }
     result: dict[str, object] = {}
     for dotted in node.step.parameters:

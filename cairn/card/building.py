@@ -68,7 +68,7 @@ def build_card(root: Path) -> dict[str, Any]:
         "ours": _results(numbers, cells),
         "published_comparison": _comparison(numbers, cells, traces, published_rows()),
         "claims": _claims(root, numbers, percents),
-        "contamination": contamination_section(root, {result.name.benchmark for result in numbers}),
+        "contamination": contamination_section(root, numbers),
         "seed_spread": _seeds(numbers),
         "provenance": {
             "results_table": _table(first),

@@ -91,16 +91,19 @@ def training_section(root: Path, numbers: Sequence[Result], traces: Mapping[str,
     return {"images": dict(sorted(made.items())), "heads": heads}
 
 
-def contamination_section(root: Path, benchmarks: Iterable[str]) -> dict[str, Any]:
-    """What the audits of the training sets found, per benchmark and, picture by picture, per system."""
+def contamination_section(root: Path, numbers: Sequence[Result]) -> dict[str, Any]:
+    """What the audits of the training sets found, per benchmark and, picture by picture, per system with heads."""
+    headed = {(row.name.benchmark, row.name.system) for row in numbers if row.name.head != NONE}
     graph = load_graph(root)
     made: dict[str, Any] = {}
     reasons: list[str] = []
-    for benchmark in sorted(set(benchmarks)):
+    for benchmark in sorted({row.name.benchmark for row in numbers}):
         for path, recorded in sorted(graph.outputs.items()):
             step = step_of(graph.producer[path])
             if run_of(path)[0] != benchmark or step not in AUDITS:
                 continue
+            if step != "contamination" and run_of(path) not in headed:
+                continue  # of heads that are no longer listed
             facts = read_json_object(root / path / AUDITS[step])
             if facts is None:
                 continue
@@ -131,7 +134,22 @@ def _found(facts: Mapping[str, Any]) -> dict[str, Any]:
     flagged = facts.get("flagged")
     if isinstance(flagged, Mapping) and isinstance(flagged.get(stance), Mapping):
         made["flagged"] = dict(flagged[stance])
+    if isinstance(facts.get("reconciliation"), str):
+        made["reconciliation"] = facts["reconciliation"]
+    precision = facts.get("precision")
+    if isinstance(precision, list) and precision and isinstance(precision[0], Mapping):
+        # The first is over all rules: of the flagged images and classes, how many the detector confirms.
+        for key, name in (("image_precision", "confirmed_images"), ("class_precision", "confirmed_classes")):
+            made |= _counted(precision[0].get(key), name, "checked")
+    made |= _counted(facts.get("recall"), "flagged_of_confirmed_images", "confirmed")
     return made
+
+
+def _counted(share: Any, name: str, whole: str) -> dict[str, Any]:
+    """Both counts of a ratio."""
+    if not isinstance(share, Mapping) or not {"part", "whole"} <= share.keys():
+        return {}
+    return {name: {"count": share["part"], whole: share["whole"]}}
 
 
 def shortlist_of(trace: Trace, stage: str) -> int | None:

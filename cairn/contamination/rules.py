@@ -23,7 +23,7 @@ from cairn.contamination.phrases import (
     prepare_names,
     read_vocabulary,
 )
-from cairn.contamination.words import BREAK, HYPHEN, Words, category_name, quick_tokens, split
+from cairn.contamination.words import BREAK, HYPHEN, SPACE, Words, category_name, quick_tokens, split
 from cairn.errors import InputError
 
 UNIQUE, CONTEXT, BLANKET = "unique", "ctx", "blanket"
@@ -113,6 +113,7 @@ class Matcher:
         if twice is not None:
             raise InputError(f"two landmark lists are of the benchmark {twice}; give one of each")
         self._vocabulary = read_vocabulary()
+        self._linking = self._vocabulary.particles - {"and", "et"}
         self._landmarks: list[_Landmark] = []
         self._places: list[tuple[str, _Place]] = []
         self._anchors: dict[str, set[int]] = {}  # word → landmarks, or places as -1 - number
@@ -251,6 +252,8 @@ class Matcher:
             return reject(f"the name alone is ambiguous, and the category does not name {place.name}")
         if named is None:
             doubts += [f"“{part}” is not {place.name}" for part in _qualifiers(words, stop)]
+            if (rest := self._goes_on(words, stop)) is not None:
+                doubts.append(f"“{rest}” is not {place.name}")
         for phrase, first, last in _outside(words, self._vocabulary.doubts, start, stop):
             doubts.append(f"{phrase.reason}: “{words.shown(first, last)}”")
         return Finding(
@@ -278,6 +281,15 @@ class Matcher:
             if before not in self._vocabulary.particles and not before.isdigit():
                 return words.shown(start - 1, stop)
         return None
+
+    def _goes_on(self, words: Words, stop: int) -> str | None:
+        """What makes a longer name of the match: "of Tijuana" behind it. Small letters ("de nuit") name nothing."""
+        last = stop
+        while last < len(words.tokens) and words.joins[last] == SPACE and words.tokens[last] in self._linking:
+            last += 1
+        if last == stop or last == len(words.tokens) or words.joins[last] == BREAK:
+            return None
+        return words.shown(stop, last + 1) if words.text[words.spans[last][0]].isupper() else None
 
     def _judge_blanket(self, words: Words, benchmark: str, place: _Place) -> Finding | Rejection | None:
         rule = f"{BLANKET}:{place.place.slug}"

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 # A word, with the s of a possessive ("Saint John's" is one name with "Saint Johns", "d'Orsay" is two words).
-_WORD = re.compile(r"[^\W_]+(?:['’ʼ`´′]s(?![^\W_]))?", re.IGNORECASE)
+# Chinese and Japanese are written without blanks: a Han character is a word, and so is a run of katakana or hiragana.
+_HAN, _KANA = (
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff",
+    ("\u30a1-\u30fa\u30fc-\u30ff\uff66-\uff9f", "\u3041-\u309f"),
+)
+_WORD = re.compile(
+    rf"[{_HAN}]|[{_KANA[0]}]+|[{_KANA[1]}]+|[^\W_{_HAN}{''.join(_KANA)}]+(?:['’ʼ`´′]s(?![^\W_]))?",
+    re.IGNORECASE,
+)
 _NOT_WORD = re.compile(r"[\W_]+")
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 # "Category:" in the languages of the addresses people copy; the site is Wikimedia Commons, which uses the first.
@@ -65,6 +73,8 @@ def category_name(address: str) -> str:
     if "_" in name:
         name = name.replace("_", " ")
     if not name.isascii():
+        # Soft hyphens, zero-width spaces and marks of direction are not seen, and are copied along.
+        name = "".join(letter for letter in name if unicodedata.category(letter) != "Cf")
         name = unicodedata.normalize("NFC", name)
     return name.strip() if usual else _NAMESPACE.sub("", name.strip(), count=1)
 

@@ -26,6 +26,7 @@ from cairn.report.queries import Shown, query_galleries
 from cairn.report.ways import follow_all, lineage_document, number_rows
 from cairn.report.words import TAIL
 from cairn.results.database import open_database
+from cairn.results.names import NONE
 from cairn.results.show import format_value
 from cairn.results.table import RESULTS_PATH, Result, benchmark_facts
 
@@ -79,7 +80,7 @@ def build_report(root: Path, picture_bytes: int = PICTURE_BYTES) -> str:
         claims=claims,
         summary=_summary(numbers, benchmarks),
         picture_notes=notes,
-        training=training_tables(root),
+        training=training_tables(root) if any(row.name.head != NONE for row in numbers) else [],
         unpinned=sorted({source.location for trace in traces.values() for source in trace.unverified}),
         lock=file_digest(root / LOCK),
         data=data,
@@ -120,7 +121,9 @@ def _section(
             (system, shown) for (name, system), shown in sorted(galleries.items()) if name == benchmark
         ],
         "tails": tail_reports(root, benchmark, numbers),
-        "contamination": contamination_tables(root, benchmark),
+        "contamination": contamination_tables(
+            root, benchmark, sorted({row.name.system for row in own if row.name.head != NONE})
+        ),
     }
 
 

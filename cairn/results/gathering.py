@@ -5,21 +5,24 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cairn.progress import say
+from cairn.results.names import NONE
 from cairn.results.table import collect_results, write_metrics, write_results
 
 ABOUT_FILE = "benchmark.json"
 
 
-def gather_results(root: Path, runs: Iterable[tuple[str, str]], output: Path) -> None:
-    """Write `results.parquet` and `metrics.json` (for `dvc metrics show`) of the (benchmark, system) pairs.
+def gather_results(root: Path, runs: Iterable[tuple[str, str, str]], output: Path) -> None:
+    """Write `results.parquet` and `metrics.json` (for `dvc metrics show`) of the runs: benchmark, system, head.
 
-    A run that has not been scored yet is left out and named on standard error; scores of runs that are no
-    longer listed are left out too.
+    The head is `-` for none, else a protocol. A run that has not been scored yet is left out and named on standard
+    error; scores of runs and heads that are no longer listed are left out too.
     """
     wanted = set(runs)
-    rows = [row for row in collect_results(root) if (row.name.benchmark, row.name.system) in wanted]
-    scored = {(row.name.benchmark, row.name.system) for row in rows}
-    for benchmark, system in sorted(wanted - scored):
+    rows = [
+        row for row in collect_results(root) if (row.name.benchmark, row.name.system, row.name.head) in wanted
+    ]
+    scored = {(row.name.benchmark, row.name.system) for row in rows if row.name.head == NONE}
+    for benchmark, system in sorted({run[:2] for run in wanted} - scored):
         say(f"{benchmark}/{system} has no scores yet: `cairn run {benchmark}/{system}` makes them")
     write_results(output / "results.parquet", rows)
     write_metrics(output / "metrics.json", rows, _synthetic(root, scored))

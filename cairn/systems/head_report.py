@@ -3,19 +3,20 @@
 import io
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cairn.contamination.learning import flagged_images, learning_manifest, read_facts
+from cairn.contamination.learning import ALL, flagged_images, learning_manifest, read_facts
 from cairn.contamination.seeds import SeedAnalysis, analyse_seeds
 from cairn.contamination.training_sets import DECON, MATCHED, STANDARD, AuditedUse, TrainingUse, audit_uses
 from cairn.errors import ArtifactError
 from cairn.files import atomic, write_json
 from cairn.images.manifest import Manifest, read_manifest
-from cairn.results.names import FIRST_STAGE, NONE
+from cairn.results.names import NONE, is_first
 from cairn.results.table import read_results
 from cairn.store.descriptors import open_shards
 from cairn.systems.heads import read_heads
@@ -26,6 +27,8 @@ ORDER = (DECON, MATCHED, STANDARD)
 """Protocols in the order in which they are compared: a difference is the later less the earlier one."""
 CENTRING = ("mean", "projection", "whitening")
 """Arrays that centre, rotate or whiten a whole descriptor; what else is learned is the vocabulary."""
+NORMALISED = re.compile(r"(^|-)norm-n\d")
+"""In the name of a stage whose scores are normalised by training images (`cairn.search.options`)."""
 SHOWN, REST = "shown", "rest"
 """Parts of a slice: the queries whose landmark a flagged class is named after, and the others."""
 
@@ -33,28 +36,32 @@ Runs = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Protocol → seed → cell → value in points."""
 
 
-def report_heads(root: Path, runs: Iterable[tuple[str, str]], output: Path) -> None:
-    """Write `seeds.json`, `uses.json` and, for people, `report.txt` about the (benchmark, system) pairs.
+def report_heads(root: Path, runs: Iterable[Mapping[str, Any]], output: Path) -> None:
+    """Write `seeds.json`, `uses.json` and, for people, `report.txt` about runs.
 
-    Reads the artifacts `scores`, `contamination`, `training`, `vocabulary`, `descriptors`, `verification` and `heads`
-    under `root`.
+    Each has `benchmark` and `system` and may have `heads`, their protocols, and `training_set` (default: all). Reads
+    the artifacts `scores`, `contamination`, `training`, `vocabulary`, `descriptors`, `readout`, `ranking`, `reranker`,
+    `verification` and `heads` under `root`; what lies there of heads that are not listed is left alone.
     ArtifactError, naming the file, where one of them is missing or damaged.
     """
-    pairs = list(runs)
-    uses = [use for benchmark, system in pairs for use in uses_of(root, benchmark, system)]
+    listed: dict[tuple[str, str], list[str]] = {}
+    uses: list[AuditedUse] = []
+    for run in runs:
+        pair = (run["benchmark"], run["system"])
+        listed[pair] = [name for name in ORDER if name in run.get("heads", ())]
+        uses += uses_of(root, *pair, listed[pair], run.get("training_set", ALL))
+    pairs = list(listed)
     comparisons = []
     for system in dict.fromkeys(system for _, system in pairs):
-        benchmarks = [
-            benchmark for benchmark, other in pairs if other == system and _protocols(root, benchmark, system)
-        ]
-        if benchmarks:
-            comparisons += compare_heads(root, benchmarks, system)
+        of_system = {run[0]: protocols for run, protocols in listed.items() if run[1] == system and protocols}
+        if of_system:
+            comparisons += compare_heads(root, of_system, system)
     plain = {
         f"{benchmark}/{system}": plain_cells(root, benchmark, system, _shown(root, benchmark))
         for benchmark, system in pairs
         if _shown(root, benchmark) and _scored(root, benchmark, system)
     }
-    audits = [line for benchmark, system in pairs for line in audit_lines(root, benchmark, system)]
+    audits = [line for run, protocols in listed.items() if protocols for line in audit_lines(root, *run)]
     write_json(output / USES_FILE, {"uses": [use.as_json() for use in uses]})
     write_json(
         output / SEEDS_FILE, {"comparisons": [_json(*one) for one in comparisons], "without_head": plain}
@@ -64,17 +71,17 @@ def report_heads(root: Path, runs: Iterable[tuple[str, str]], output: Path) -> N
 
 
 def compare_heads(
-    root: Path, benchmarks: Sequence[str], system: str
+    root: Path, benchmarks: Mapping[str, Sequence[str]], system: str
 ) -> list[tuple[str, SeedAnalysis | str, dict[str, float]]]:
     """Of each two protocols of a system's heads: its name, the analysis (or why there is none), and, for every
-    cell, the value without a head. Cells are `benchmark/slice` and, where the audit knows which queries
-    training shows, `benchmark/slice/shown` and `…/rest`."""
+    cell, the value without a head. `benchmarks` maps each to the protocols of its heads. Cells are `benchmark/slice`
+    and, where the audit knows which queries training shows, `benchmark/slice/shown` and `…/rest`."""
     runs: dict[str, dict[str, dict[str, float]]] = {}
     without: dict[str, float] = {}
     selected_on = None
-    for benchmark in benchmarks:
+    for benchmark, listed in benchmarks.items():
         shown = _shown(root, benchmark)
-        for protocol in _protocols(root, benchmark, system):
+        for protocol in listed:
             for seed, cells in head_cells(root, benchmark, system, protocol, shown).items():
                 runs.setdefault(protocol, {}).setdefault(seed, {}).update(cells)
             chosen = read_heads(_folder(root, benchmark) / system / "heads" / protocol)["selection"]
@@ -106,7 +113,7 @@ def head_cells(
     cells: dict[str, dict[str, float]] = {}
     metric = _headline(folder)
     for row in read_results(folder / "scores.parquet"):
-        if row.name.metric == metric and row.name.stage == FIRST_STAGE:
+        if row.name.metric == metric and is_first(row.name.stage):
             cells.setdefault(row.name.seed, {})[f"{benchmark}/{row.name.slice}"] = 100 * row.value
     for seed, part in _split(folder / "head_per_query.parquet", metric, shown, "seed").items():
         cells.setdefault(seed, {}).update({f"{benchmark}/{name}": value for name, value in part.items()})
@@ -120,16 +127,14 @@ def plain_cells(root: Path, benchmark: str, system: str, shown: frozenset[str]) 
     cells = {
         f"{benchmark}/{row.name.slice}": 100 * row.value
         for row in read_results(folder / "scores.parquet")
-        if row.name.metric == metric and row.name.stage == FIRST_STAGE
+        if row.name.metric == metric and is_first(row.name.stage)
     }
     parts = _split(folder / "per_query.parquet", metric, shown, None)
     return cells | {f"{benchmark}/{name}": value for name, value in parts.get(NONE, {}).items()}
 
 
 def audit_lines(root: Path, benchmark: str, system: str) -> list[str]:
-    """What the audits of classes and images say of a system with heads, in sentences; none for other systems."""
-    if not _protocols(root, benchmark, system):
-        return []
+    """What the audits of classes and images say of a system with heads, in sentences."""
     facts = read_facts(_folder(root, benchmark) / "contamination")
     if not facts["audited"]:
         return [f"{benchmark}: {facts['note']}."]
@@ -154,9 +159,11 @@ def audit_lines(root: Path, benchmark: str, system: str) -> list[str]:
     return [*lines, ": ".join([parts[0], "; ".join(parts[1:])]) + "."]
 
 
-def uses_of(root: Path, benchmark: str, system: str) -> list[AuditedUse]:
+def uses_of(
+    root: Path, benchmark: str, system: str, protocols: Iterable[str], training_set: str
+) -> list[AuditedUse]:
     """What a system learns from images, and whether it saw flagged ones: pretraining, vocabulary, centring and
-    whitening, and each head."""
+    whitening, read-out, score normalisation, re-ranker (from `training_set`), and the head of each of `protocols`."""
     folder = _folder(root, benchmark)
     training = read_manifest(folder / "training" / "training.parquet")
     contamination = folder / "contamination"
@@ -181,7 +188,14 @@ def uses_of(root: Path, benchmark: str, system: str) -> list[AuditedUse]:
     if readout.is_file() and (origin := _read(readout).get("learned_from")):
         images = open_shards(folder / system / "training-descriptors").ids if origin == "training" else None
         uses.append(TrainingUse(name, "read-out", images, source if images else f"the {origin} itself"))
-    for protocol in _protocols(root, benchmark, system):
+    described = folder / system / "training-descriptors"
+    if NORMALISED.search(_read(folder / system / "ranking" / "ranking.json")["stage"]):
+        uses.append(TrainingUse(name, "score normalisation", open_shards(described).ids, source))
+    reranker = _read(folder / system / "reranker" / "training.json")
+    if reranker["method"] is not None:
+        images = _images(training, contamination, training_set)
+        uses.append(TrainingUse(name, f"re-ranker {reranker['method']}", images, f"{source}, {training_set}"))
+    for protocol in protocols:
         images = _images(training, contamination, protocol)
         uses.append(TrainingUse(name, f"head {protocol}", images, f"{source}, {protocol}"))
     if not uses:
@@ -207,12 +221,6 @@ def _scored(root: Path, benchmark: str, system: str) -> bool:
     return (Path(root) / SCORES / benchmark / system / "scores.parquet").is_file()
 
 
-def _protocols(root: Path, benchmark: str, system: str) -> list[str]:
-    """The protocols that a system has heads of: those that its scores are there of."""
-    folder = Path(root) / SCORES / benchmark
-    return [name for name in ORDER if (folder / f"{system}.{name}" / "scores.parquet").is_file()]
-
-
 def _headline(folder: Path) -> str:
     from cairn.results.show import HEADLINES
 
@@ -230,7 +238,7 @@ def _split(path: Path, metric: str, shown: frozenset[str], key: str | None) -> d
         return {}
     values: dict[tuple[str, str], list[float]] = {}
     for row in pq.ParquetFile(path).read().to_pylist():
-        if row["metric"] == metric and row["stage"] == FIRST_STAGE and row["value"] is not None:
+        if row["metric"] == metric and is_first(row["stage"]) and row["value"] is not None:
             part = f"{row['slice']}/{SHOWN if row['query_id'] in shown else REST}"
             values.setdefault((row[key] if key else NONE, part), []).append(row["value"])
     found: dict[str, dict[str, float]] = {}

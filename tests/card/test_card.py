@@ -16,6 +16,7 @@ from cairn.card.building import build_card, write_card
 from cairn.card.published import published_rows
 from cairn.card.schema import card_schema, validate
 from cairn.card.standing import percent
+from cairn.contamination.proportions import Share
 from cairn.errors import ArtifactError, LineageError, ParameterError
 from cairn.results import read_results, write_results
 from cairn.results.table import RESULTS_PATH
@@ -79,6 +80,7 @@ def test_audits_and_heads_among_the_artifacts_stand_in_the_card(project: Path) -
     from cairn.files import dvc_digest
 
     flagged = {"inclusive": {"classes": 3, "images": 18}}
+    share = Share(2, 3, "flagged images that were checked").as_json()
     audit = {
         "audited": True,
         "stance": "inclusive",
@@ -90,7 +92,16 @@ def test_audits_and_heads_among_the_artifacts_stand_in_the_card(project: Path) -
         "verification@toytown-rootsift-vlad": (
             "artifacts/toytown/rootsift-vlad/verification",
             "image_audit.json",
-            {"audited": True, "stance": "inclusive"},
+            {
+                "audited": True,
+                "stance": "inclusive",
+                "threshold_inliers": 17,
+                "precision": [
+                    {"rule": "all", "image_precision": share, "class_precision": share},
+                    {"rule": "ctx:*", "image_precision": None, "class_precision": None},
+                ],
+                "recall": None,
+            },
         ),
         "heads@toytown-rootsift-vlad-decon": (
             "artifacts/toytown/rootsift-vlad/heads/decon",
@@ -120,6 +131,11 @@ def test_audits_and_heads_among_the_artifacts_stand_in_the_card(project: Path) -
     assert found["classes"]["found"] == {"stance": "inclusive", "flagged": flagged["inclusive"]}
     assert found["classes"]["artifact"] == "artifacts/toytown/contamination"
     assert found["images"]["rootsift-vlad"]["md5"].endswith(".dir")
+    assert found["images"]["rootsift-vlad"]["found"] == {
+        "stance": "inclusive",
+        "confirmed_images": {"count": 2, "checked": 3},
+        "confirmed_classes": {"count": 2, "checked": 3},
+    }
     (head,) = card["training_protocols"]["heads"]["decon"]["artifacts"].values()
     assert (head["train_classes"], head["train_images"], head["seeds"]) == (5, 6, ["0", "1"])
     # An audit that found nothing to look at is no data, and its reason is given.

@@ -167,7 +167,7 @@ def build_project(folder: Path) -> Path:
         _run(builder, benchmark, system, generator)
 
     (root / "artifacts/results").mkdir()
-    gather_results(root, runs(), root / "artifacts/results")
+    gather_results(root, [(*run, "-") for run in runs()], root / "artifacts/results")
     builder.stage(
         "results", "artifacts/results", ("artifacts/scores",), {"runs": [list(run) for run in runs()]}
     )

@@ -1,16 +1,19 @@
 """Heads in the graph: a run with heads from `cairn run` to numbers, report and verdicts; nothing for runs without."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from assets.step import steps
+from assets.step import Job, steps
 from cairn.parameters import load_parameters
+from cairn.report.contamination import contamination_tables, training_tables
+from cairn.results import NumberName, Result, write_results
 from cairn.results.table import read_results
 from pipelines.generate import pipeline_text
-from pipelines.graph import build_graph
+from pipelines.graph import build_graph, effective_parameters
 from tests.pipelines.project import TINY, Project
 from tests.pipelines.test_agreement import Watched, names
 
@@ -58,6 +61,38 @@ def test_only_runs_with_heads_have_stages_of_heads(tmp_path: Path):
     assert nodes["results"].upstream["scores"] == tuple(
         stage for stage, node in nodes.items() if node.step.name in ("scores", "head_scores")
     )
+
+
+def test_the_results_know_which_heads_are_listed(tmp_path: Path):
+    """Scores of a head that params.yaml no longer lists lie on, and are no rows of the table."""
+    parameters = with_heads(protocols=["standard"])
+    parameters["systems"]["plain"]["training_set"] = "decon"
+    parameters = loaded(tmp_path, parameters)
+    nodes = build_graph(parameters)
+    runs = effective_parameters(nodes["results"], parameters)["runs"]
+    assert runs == effective_parameters(nodes["head_report"], parameters)["runs"]
+    assert runs["toytown-rootsift-vlad"]["heads"] == ["standard"]
+    assert runs["toytown-plain"] == {"benchmark": "toytown", "system": "plain", "training_set": "decon"}
+
+    for head, folder in {
+        "-": "rootsift-vlad",
+        "standard": "rootsift-vlad.standard",
+        "decon": "rootsift-vlad.decon",
+    }.items():
+        scores = tmp_path / "artifacts/scores/toytown" / folder
+        name = NumberName(
+            "toytown", "rootsift-vlad", head, "-" if head == "-" else "0", "global", "all", "map"
+        )
+        write_results(scores / "scores.parquet", [Result(name, 0.5, 1, 1)])
+        (scores / "benchmark.json").write_text("{}")
+    output = tmp_path / "artifacts/results"
+    output.mkdir()
+    no_code = Job(tmp_path, "", "", {}, output, {"runs": runs}, "", "")
+    steps()["results"].function(no_code)
+    assert {row.name.head for row in read_results(output / "results.parquet")} == {"-", "standard"}
+    without = {name: {key: run[key] for key in ("benchmark", "system")} for name, run in runs.items()}
+    steps()["results"].function(replace(no_code, parameters={"runs": without}))
+    assert {row.name.head for row in read_results(output / "results.parquet")} == {"-"}
 
 
 def test_epochs_are_selected_on_a_benchmark_that_a_run_describes(tmp_path: Path):
@@ -131,6 +166,14 @@ def test_a_run_with_heads_from_the_command_to_the_report(made: Project, tmp_path
     assert audit["counts_close"] and audit["against_known_overlap"]["strict"]["class_recall"]["ratio"] == 1
     page = (project.root / "artifacts/toytown/rootsift-vlad/verification/judging.html").read_text("utf-8")
     assert page.count("data:image/jpeg") >= 4
+
+    tables = contamination_tables(project.root, "toytown", ["rootsift-vlad"]) + training_tables(project.root)
+    rows = {table.title: table for table in tables}
+    pictures = rows["Pictures of flagged classes, candidates by rootsift-vlad"]
+    assert pictures.rows[0][0] == "all" and " of 6 = " in pictures.rows[0][1]
+    assert pictures.notes[0].startswith("A picture is confirmed from ")
+    assert rows["rootsift-vlad: heads standard less decon, points"].total == 9
+    assert rows["Which training saw flagged images"].total == 3
 
     trace = project.cairn("trace", "toytown/rootsift-vlad/decon/1/global/hard/map", "--json")
     artifacts = json.loads(trace.stdout)["artifacts"]

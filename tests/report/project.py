@@ -35,7 +35,7 @@ def build(folder: Path, many: int = 0) -> Path:
         _benchmark(builder, benchmark, protocol)
         for system, stage in SYSTEMS.items():
             _run(builder, benchmark, system, stage, protocol, generator)
-            runs.append((benchmark, system))
+            runs.append((benchmark, system, "-"))
     runs += _published(builder, generator)
     runs += _many(builder, many, generator)
     (root / "artifacts/results").mkdir()
@@ -80,12 +80,12 @@ def _benchmark(builder: Builder, benchmark: str, protocol: str) -> None:
     write_json(root / base / "ground_truth/benchmark.json", {**facts, "notes": ["A note."]})
     builder.stage(f"ground_truth@{benchmark}", f"{base}/ground_truth", (f"{base}/manifest",))
     if benchmark == "town":
-        audit = {
-            "classes": 87,
-            "images": 2529,
-            "flagged": [{"class": HOSTILE, "images": 12}, {"class": "b", "images": 3}],
-        }
-        write_json(root / base / "contamination/classes.json", audit)
+        common = {"matched": "b", "stances": ["inclusive"], "doubts": []}
+        flagged = [
+            {"id": 1, "name": HOSTILE, "rule": "unique:a", "images": 12, **common},
+            {"id": 2, "name": "b", "rule": "unique:b", "images": 3, **common},
+        ]
+        write_json(root / base / "contamination/leak_class_ids.json", {"classes": flagged, "considered": []})
 
 
 def truth(protocol: str) -> GroundTruth:
@@ -121,6 +121,7 @@ def _run(
     root, key, base = builder.root, f"{benchmark}-{system}", f"artifacts/{benchmark}/{system}"
     common = f"artifacts/{benchmark}"
     _ranking(root / base / "ranking/ranking.parquet", protocol, generator, 0.2)
+    write_json(root / base / "ranking/ranking.json", {"stage": "global"})
     builder.stage(
         f"ranking@{key}", f"{base}/ranking", (f"{common}/manifest", f"{common}/ground_truth"), {"top": 16}
     )
@@ -194,7 +195,7 @@ def _ranking(path: Path, protocol: str, generator: random.Random, skill: float) 
     pq.write_table(pa.table(table), path)
 
 
-def _published(builder: Builder, generator: random.Random) -> list[tuple[str, str]]:
+def _published(builder: Builder, generator: random.Random) -> list[tuple[str, str, str]]:
     """A head of three seeds on two galleries, one of which has published rows."""
     runs = []
     for benchmark, gallery in (("roxford5k", 4993), ("roxford5k-1m", 1_005_994)):
@@ -212,12 +213,15 @@ def _published(builder: Builder, generator: random.Random) -> list[tuple[str, st
             for seed in range(3)
             for base in [middle + lift - (0.1 if gallery > 10_000 else 0.0)]
         ]
-        _scored(builder, benchmark, "dinov2-l", rows)
-        runs.append((benchmark, "dinov2-l"))
+        _scored(builder, benchmark, "dinov2-l.decon", rows)
+        write_json(
+            builder.root / "artifacts/scores" / benchmark / "dinov2-l/benchmark.json", {"name": benchmark}
+        )
+        runs.append((benchmark, "dinov2-l", "decon"))
     return runs
 
 
-def _many(builder: Builder, many: int, generator: random.Random) -> list[tuple[str, str]]:
+def _many(builder: Builder, many: int, generator: random.Random) -> list[tuple[str, str, str]]:
     runs = []
     for number in range(0, many, 50):
         benchmark, system = f"bench-{number // 50 % 8}", f"system-{number // 50:03}"
@@ -236,7 +240,7 @@ def _many(builder: Builder, many: int, generator: random.Random) -> list[tuple[s
             for value in [0.1 + 0.8 * generator.random()]
         ]
         _scored(builder, benchmark, system, rows)
-        runs.append((benchmark, system))
+        runs.append((benchmark, system, "-"))
     return runs
 
 

@@ -1,6 +1,7 @@
 """The report finds a leak where there is one, with its spread over seeds, and says which uses saw flagged images."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from cairn.benchmarks.structure import GroundTruth, Query, write_ground_truth
 from cairn.contamination.benchmark import write_contamination
 from cairn.contamination.landmarks import LandmarkList
+from cairn.errors import ArtifactError
 from cairn.files import write_json
+from cairn.report.contamination import contamination_tables, training_tables
 from cairn.results.scoring import score_heads, score_run
 from cairn.systems.head_report import report_heads
 from cairn.systems.heads import describe_with_heads, rank_with_heads, train_heads
@@ -98,13 +101,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
     write_json(system / "readout" / "readout.json", {"learned_from": "training"})
+    write_json(system / "reranker" / "training.json", {"method": "ames"})
     options = {"ground_truth": base / "ground_truth", "manifest": base / "manifest", "metric": "map"}
     plain, scores = system / "ranking", root / "artifacts" / "scores" / "drawn"
     (system / "reranking").mkdir()
     write_json(system / "reranking" / "reranking.json", {"stage": None})
     for folder in (plain, scores / "points"):
         folder.mkdir(parents=True)
-    search(system / "descriptors", manifest, truth, {"index": {"kind": "none"}}, plain)
+    normalised = {"index": {"kind": "none"}, "normalisation": {}}
+    learned = system / "training-descriptors"
+    search(system / "descriptors", manifest, truth, normalised, plain, training=learned)
     score_run(
         "drawn", "points", ranking=plain, reranking=system / "reranking", output=scores / "points", **options
     )
@@ -121,9 +127,18 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         score_heads(
             "drawn", "points", protocol, ranking=ranked, output=scores / f"points.{protocol}", **options
         )
-    (root / "report").mkdir()
-    report_heads(root, [("drawn", "points")], root / "report")
-    return root / "report"
+    # Heads that params.yaml no longer lists may still lie there.
+    shutil.copytree(scores / "points.decon", scores / "points.matched")
+    run = {
+        "benchmark": "drawn",
+        "system": "points",
+        "heads": ["standard", "decon"],
+        "training_set": "decon",
+    }
+    output = root / "artifacts" / "heads"
+    output.mkdir()
+    report_heads(root, [run], output)
+    return output
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -154,6 +169,8 @@ def test_every_use_of_training_images_is_audited(report: Path):
         "vocabulary": "saw no flagged image",
         "centring and whitening": "saw no flagged image",
         "read-out": f"saw {SHOWN * VIEWS} flagged images",
+        "score normalisation": f"saw {SHOWN * VIEWS} flagged images",
+        "re-ranker ames": "saw no flagged image",
         "head decon": "saw no flagged image",
         "head standard": f"saw {SHOWN * VIEWS} flagged images",
     }
@@ -173,3 +190,35 @@ def test_the_text_says_what_the_numbers_say(report: Path):
         "ImageNet-1k",
     ):
         assert words in text
+
+
+def test_the_page_shows_what_the_steps_wrote(report: Path):
+    root = report.parents[1]
+    classes, steps, flagged = contamination_tables(root, "drawn")[:3]
+    assert ("flagged, inclusive", "5 classes with 50 images") in classes.rows
+    assert "5 classes with 50 images are flagged" in classes.notes[0]
+    assert ("decon", "excluded classes", "5", "50", "30", "300") in steps.rows
+    assert flagged.total == SHOWN and flagged.rows[0][1:4] == (
+        "Tower 0 of Smalltown",
+        "unique:l0",
+        "Tower 0 of Smalltown",
+    )
+    assert "no pictures were drawn" in contamination_tables(root, "drawn", ["points"])[-1].notes[0]
+
+    compared, without, uses = training_tables(root)
+    [found] = json.loads((report / "seeds.json").read_text("utf-8"))["comparisons"]
+    assert compared.notes[0] == found["verdict"] and "standard less decon" in compared.title
+    shown = {row[0]: row for row in compared.rows}["drawn/all/shown"]
+    cell = next(one for one in found["cells"] if one["cell"] == "drawn/all/shown")
+    assert shown[2] == f"{cell['decon']['mean']:.2f} ± {cell['decon']['sd']:.2f} (n = 3)"
+    assert shown[4].startswith(f"{cell['difference']:+.2f} [")
+    assert [row[:2] for row in without.rows] == [("drawn/points", "drawn/all")]
+    assert {row[1]: row[4] for row in uses.rows}["head standard"] == "saw 50 flagged images"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"uses": [{"system": 1}]}', '{"uses": 3}'])
+def test_a_damaged_report_is_one_line_that_names_it(tmp_path: Path, text: str):
+    (tmp_path / "artifacts/heads").mkdir(parents=True)
+    (tmp_path / "artifacts/heads/uses.json").write_text(text)
+    with pytest.raises(ArtifactError, match=r"uses\.json: not as its step writes it"):
+        training_tables(tmp_path)
