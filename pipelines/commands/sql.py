@@ -73,7 +73,8 @@ def print_table(columns, rows, console) -> None:
         max(cell_len(line) for text in (head, *(row[index] for row in cells)) for line in text.split("\n"))
         for index, head in enumerate(heads)
     ]
-    needed = sum(widths) + 2 * max(0, len(widths) - 1)
+    # Two cells' padding and the divider stand between two columns; with pad_edge off, nothing around them.
+    needed = sum(widths) + 3 * max(0, len(widths) - 1)
     if console.is_terminal and needed > console.width and rows:
         label = max(map(cell_len, heads))
         for number, row in enumerate(cells, 1):

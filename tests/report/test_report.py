@@ -13,7 +13,7 @@ from cairn.errors import ArtifactError, LineageError
 from cairn.lineage.graph import load_numbers
 from cairn.report.board import build_boards
 from cairn.report.figures import benchmark_figures
-from cairn.report.page import build_report
+from cairn.report.page import TEMPLATES, build_report
 from cairn.report.plots import TABLES, plot_tables, query_values
 from cairn.report.queries import choose_queries, query_galleries
 from cairn.results import write_results
@@ -157,3 +157,15 @@ def test_the_lineage_in_the_page_is_that_of_trace(project: Path, page: Path):
     assert {artifacts[place]["path"]: artifacts[place]["md5"] for place in seen} == {
         path: artifact.md5 for path, artifact in wanted.artifacts.items()
     }
+
+
+def test_every_library_in_the_page_stands_in_its_notices():
+    """vl-convert carries each JavaScript library under the address that it was taken from."""
+    import vl_convert
+
+    (binary,) = Path(vl_convert.__file__).parent.glob("vl_convert*.so")
+    found = re.findall(rb"/npm/([a-z][a-z0-9.-]*)@[0-9.]+/\+esm", binary.read_bytes())
+    names = {name.decode() for name in found}
+    assert {"vega", "vega-lite", "vega-embed", "d3-array"} <= names
+    listed = set(re.findall(r"[a-z][a-z0-9.-]*", (TEMPLATES / "notices.txt").read_text("utf-8")))
+    assert names <= {name.rstrip(".") for name in listed}
