@@ -15,7 +15,7 @@ from cairn.contamination.training_sets import DECON, MATCHED, STANDARD, AuditedU
 from cairn.errors import ArtifactError
 from cairn.files import atomic, write_json
 from cairn.images.manifest import Manifest, read_manifest
-from cairn.results.names import FIRST_STAGE, NONE
+from cairn.results.names import NONE, is_first
 from cairn.results.table import read_results
 from cairn.store.descriptors import open_shards
 from cairn.systems.heads import read_heads
@@ -106,7 +106,7 @@ def head_cells(
     cells: dict[str, dict[str, float]] = {}
     metric = _headline(folder)
     for row in read_results(folder / "scores.parquet"):
-        if row.name.metric == metric and row.name.stage == FIRST_STAGE:
+        if row.name.metric == metric and is_first(row.name.stage):
             cells.setdefault(row.name.seed, {})[f"{benchmark}/{row.name.slice}"] = 100 * row.value
     for seed, part in _split(folder / "head_per_query.parquet", metric, shown, "seed").items():
         cells.setdefault(seed, {}).update({f"{benchmark}/{name}": value for name, value in part.items()})
@@ -120,7 +120,7 @@ def plain_cells(root: Path, benchmark: str, system: str, shown: frozenset[str]) 
     cells = {
         f"{benchmark}/{row.name.slice}": 100 * row.value
         for row in read_results(folder / "scores.parquet")
-        if row.name.metric == metric and row.name.stage == FIRST_STAGE
+        if row.name.metric == metric and is_first(row.name.stage)
     }
     parts = _split(folder / "per_query.parquet", metric, shown, None)
     return cells | {f"{benchmark}/{name}": value for name, value in parts.get(NONE, {}).items()}
@@ -230,7 +230,7 @@ def _split(path: Path, metric: str, shown: frozenset[str], key: str | None) -> d
         return {}
     values: dict[tuple[str, str], list[float]] = {}
     for row in pq.ParquetFile(path).read().to_pylist():
-        if row["metric"] == metric and row["stage"] == FIRST_STAGE and row["value"] is not None:
+        if row["metric"] == metric and is_first(row["stage"]) and row["value"] is not None:
             part = f"{row['slice']}/{SHOWN if row['query_id'] in shown else REST}"
             values.setdefault((row[key] if key else NONE, part), []).append(row["value"])
     found: dict[str, dict[str, float]] = {}

@@ -121,6 +121,7 @@ def _run(
     root, key, base = builder.root, f"{benchmark}-{system}", f"artifacts/{benchmark}/{system}"
     common = f"artifacts/{benchmark}"
     _ranking(root / base / "ranking/ranking.parquet", protocol, generator, 0.2)
+    write_json(root / base / "ranking/ranking.json", {"stage": "global"})
     builder.stage(
         f"ranking@{key}", f"{base}/ranking", (f"{common}/manifest", f"{common}/ground_truth"), {"top": 16}
     )
@@ -212,7 +213,8 @@ def _published(builder: Builder, generator: random.Random) -> list[tuple[str, st
             for seed in range(3)
             for base in [middle + lift - (0.1 if gallery > 10_000 else 0.0)]
         ]
-        _scored(builder, benchmark, "dinov2-l", rows)
+        _scored(builder, benchmark, "dinov2-l.decon", rows)
+        write_json(builder.root / "artifacts/scores" / benchmark / "dinov2-l/benchmark.json", {"name": benchmark})
         runs.append((benchmark, "dinov2-l"))
     return runs
 
