@@ -9,6 +9,7 @@ from cairn.lineage.checks import (
     check_chain,
     check_code,
     check_images,
+    check_others,
     check_outputs,
     check_sources,
     check_table,
@@ -72,7 +73,7 @@ def verify(
     digest_of: DigestOf | None = None,
     rescore: Rescore | None = None,
 ) -> Verification:
-    """Recompute the hashes of everything under the numbers called `names` (all numbers where there are none).
+    """Recompute the hashes of everything under the numbers called `names`; without names, of all that is recorded.
 
     `changed_code(root, record)` names the files whose code is no longer what a code file lists; it comes from
     whoever knows how code is digested, and so does `digest_of(path, content)`, with which the recorded code is
@@ -89,7 +90,8 @@ def verify(
     scope = Scope(graph, numbers, chosen)
 
     code = [CODE_FOLDER.rstrip("/")] if scope.codes else []
-    scope.content = hash_paths(graph.root, [*scope.outputs, *scope.readers, *scope.codes, *code], threads)
+    paths = [*scope.outputs, *scope.others, *scope.readers, *scope.codes, *code]
+    scope.content = hash_paths(graph.root, paths, threads)
 
     findings: list[Finding] = list(scope.unrecorded)
     notes = list(read_revision(graph.root).notes)
@@ -98,6 +100,7 @@ def verify(
         check_commands,
         check_parameters,
         check_outputs,
+        check_others,
         check_table,
         check_chain,
         check_sources,
@@ -120,7 +123,7 @@ def verify(
         numbers=tuple(str(result.name) for result in chosen),
         findings=tuple(findings),
         notes=tuple(dict.fromkeys(notes)),
-        artifacts=len(scope.outputs),
+        artifacts=len(scope.outputs) + sum(1 for path in scope.others if scope.content[path].files),
         files=sum(len(content.files) for content in scope.content.values()),
         size=sum(content.size for content in scope.content.values()),
         synthetic=tuple(sorted(synthetic_benchmarks(graph.root, benchmarks))),

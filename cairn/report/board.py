@@ -150,9 +150,7 @@ def _line(kind: str, key: tuple[str, ...], cells: tuple[Cell | None, ...], examp
     words = [system, *([head] if head != NONE else [])]
     if seed != NONE:
         words.append(seed if kind == "mean" else f"seed {seed}")
-    return Line(
-        kind, " · ".join(words), stage_words(stage), is_first(stage), cells, example.gallery_size
-    )
+    return Line(kind, " · ".join(words), stage_words(stage), is_first(stage), cells, example.gallery_size)
 
 
 def _cell(place: int, numbers: Sequence[Result]) -> Cell:

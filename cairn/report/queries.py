@@ -14,7 +14,7 @@ from cairn.metrics.revisitop import SETUPS
 from cairn.report.plots import query_values
 from cairn.report.words import metric_title, stage_words
 from cairn.results.scoring import stages
-from cairn.results.table import SCORES_PATH, read_json_object
+from cairn.results.table import SCORES_PATH
 
 TOP = 6
 SIDE = 132

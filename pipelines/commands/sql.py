@@ -18,8 +18,9 @@ def sql(
     """Ask the results in SQL (DuckDB); reads only, works while a run goes on, from any directory.
 
     Views: results, benchmarks, per_query, head_per_query, rankings, rerankings, pairs, mixed_rankings, diagnostics,
-    descriptors, query_descriptors, manifest, queries, relevance. The graph of hashes: artifacts, edges, code, packages, params,
-    sources, and lineage (which artifacts each number rests on). docs/sql.md has ten questions with their queries.
+    descriptors, query_descriptors, manifest, queries, relevance. The graph of hashes: artifacts, edges, code,
+    packages, params, sources, and lineage (which artifacts each number rests on). docs/sql.md has ten questions with
+    their queries.
 
     Example: cairn sql "SELECT system, stage, round(100 * value, 1) AS map FROM results WHERE slice = 'hard'"
     """

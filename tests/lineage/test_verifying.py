@@ -43,6 +43,22 @@ def test_an_untouched_project_passes(built):
     assert verification.passed() and not verification.passed(strict=True)
 
 
+def test_what_no_number_rests_on_is_checked_where_it_lies_here(project):
+    folder = project / "artifacts/toytown/contamination"
+    folder.mkdir()
+    (folder / "audit.json").write_text("{}")
+    out = {"path": "artifacts/toytown/contamination", "hash": "md5", "md5": dvc_digest(folder)}
+    relock(project, lambda stages: stages.update({"contamination@toytown": {"cmd": "x", "outs": [out]}}))
+    before = verify(project)
+    assert before.findings == () and before.artifacts == 26
+    (folder / "audit.json").write_text("{ }")
+    (finding,) = verify(project).findings
+    assert (finding.artifact, finding.numbers) == (out["path"], ())
+    assert verify(project, [next(iter(numbers_of(TOY)))]).findings == ()
+    shutil.rmtree(folder)  # what a system left that is no longer in params.yaml
+    assert verify(project).passed()
+
+
 @pytest.mark.parametrize(
     ("file", "tainted"),
     [

@@ -214,7 +214,9 @@ def _published(builder: Builder, generator: random.Random) -> list[tuple[str, st
             for base in [middle + lift - (0.1 if gallery > 10_000 else 0.0)]
         ]
         _scored(builder, benchmark, "dinov2-l.decon", rows)
-        write_json(builder.root / "artifacts/scores" / benchmark / "dinov2-l/benchmark.json", {"name": benchmark})
+        write_json(
+            builder.root / "artifacts/scores" / benchmark / "dinov2-l/benchmark.json", {"name": benchmark}
+        )
         runs.append((benchmark, "dinov2-l"))
     return runs
 
