@@ -86,8 +86,8 @@ def query_galleries(
 ) -> tuple[dict[tuple[str, str], list[Shown]], dict[str, str], list[str]]:
     """(Run → its queries, picture key → data address, notes) with pictures of at most `budget` bytes in all.
 
-    Runs take turns, the most telling query of each first. A run whose ranking is not here has none; one whose
-    images are not here (a folder that lies outside the project) has a note instead.
+    Runs take turns, the most telling query of each first. A run whose ranking or whose images are not here (a
+    folder that lies outside the project) has a note instead.
     """
     pictures = Pictures(budget)
     waiting: dict[tuple[str, str], Iterator[tuple[Shown, dict[str, str]]]] = {}
@@ -96,6 +96,8 @@ def query_galleries(
     for run in runs:
         if (root / "artifacts" / run[0] / run[1] / "ranking" / "ranking.parquet").is_file():
             waiting[run] = _Run(root, *run).shown()
+        elif (root / SCORES_PATH / run[0] / run[1] / "per_query.parquet").is_file():
+            notes.append(f"{'/'.join(run)}: no queries, since its ranking is not here (`dvc pull`)")
     while waiting:
         for run in list(waiting):
             try:

@@ -53,6 +53,15 @@ def test_images_that_are_gone_are_a_note_without_a_path_of_this_machine(project:
     assert str(tmp_path) not in notes[0]
 
 
+def test_a_ranking_that_is_gone_is_a_note(project: Path, tmp_path: Path):
+    shutil.copytree(project, tmp_path / "cairn")
+    shutil.rmtree(tmp_path / "cairn/artifacts/town/second/ranking")
+    shown, _, notes = query_galleries(
+        tmp_path / "cairn", [("town", "second"), ("roxford5k", "dinov2-l")], 10**6
+    )
+    assert shown == {} and notes == ["town/second: no queries, since its ranking is not here (`dvc pull`)"]
+
+
 def test_published_rows_and_seed_means_stand_in_the_board(project: Path):
     numbers = load_numbers(project)
     board = build_boards(numbers, published_rows())["roxford5k-1m"][0]
