@@ -43,6 +43,16 @@ def test_an_untouched_project_passes(built):
     assert verification.passed() and not verification.passed(strict=True)
 
 
+def test_an_input_taken_out_of_the_lock_is_a_note(project):
+    stage, output = "ranking@toytown-rootsift-vlad", "artifacts/toytown/rootsift-vlad/descriptors"
+    declared = {stage: (output,)}
+    assert not [note for note in verify(project, declared=declared).notes if output in note]
+    relock(project, lambda stages: stages[stage].update(deps=[]))
+    verification = verify(project, declared=declared)
+    assert [note for note in verification.notes if stage in note and output in note]
+    assert not verification.passed(strict=True)
+
+
 def test_what_no_number_rests_on_is_checked_where_it_lies_here(project):
     folder = project / "artifacts/toytown/contamination"
     folder.mkdir()
