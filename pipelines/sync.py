@@ -173,6 +173,7 @@ def _score_metadata(path: Path) -> dict[str, Any]:
     from cairn.errors import CairnError
     from cairn.report.words import TAIL, headline, metric_title, stage_words
     from cairn.results import read_results
+    from cairn.results.names import is_first
     from cairn.results.show import format_interval, format_value, slice_key
 
     try:
@@ -183,7 +184,7 @@ def _score_metadata(path: Path) -> dict[str, Any]:
         return {"numbers": "none"}
     metric = headline({row.name.metric for row in rows})
     own = [row for row in rows if row.name.metric == metric]
-    own.sort(key=lambda row: (row.name.stage != "global", row.name.stage, slice_key(row.name.slice)))
+    own.sort(key=lambda row: (not is_first(row.name.stage), row.name.stage, slice_key(row.name.slice)))
     values = {
         f"{metric} {row.name.slice} {row.name.stage}": dg.MetadataValue.float(row.value)
         for row in own[:MOST_VALUES]

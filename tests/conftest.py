@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A machine that is busy with other things is slow now and then: that is no fault of what is tested.
+settings.register_profile("cairn", deadline=None)
+settings.load_profile("cairn")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

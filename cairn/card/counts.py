@@ -277,8 +277,9 @@ def _precision(document: Mapping, flagged: Mapping[str, Sequence[Count]]) -> Ite
             continue
         counted = Counter(item.count for item in flagged[unit])
         count = max(flagged[unit], key=lambda item: counted[item.count])
-        bounds = lookup(document, path[:-1]).get(f"{key}_ci95") or [value, value]
-        low, high = (Decimal(bound) for bound in bounds) if len(bounds) == 2 else (value, value)
+        bounds = lookup(document, path[:-1]).get(f"{key}_ci95")
+        interval = isinstance(bounds, list) and len(bounds) == 2 and all(map(is_number, bounds))
+        low, high = map(Decimal, bounds) if interval else (value, value)
         right = value * count.count
         for place, caught, existing in recalls:
             if place[:-1] != path[:-1]:

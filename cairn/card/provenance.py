@@ -9,7 +9,7 @@ from cairn.lineage.graph import load_graph
 from cairn.lineage.sources import Source
 from cairn.lineage.tables import flattened, run_of, step_of
 from cairn.lineage.tracing import Artifact, Trace
-from cairn.results.names import FIRST_STAGE, NONE, is_first
+from cairn.results.names import NONE, is_first
 from cairn.results.table import Result, benchmark_facts, read_json_object
 
 # Parts of the effective parameters that belong to the benchmark, the rest are the system's.
@@ -55,7 +55,7 @@ def protocol_section(root: Path, numbers: Sequence[Result], traces: Mapping[str,
             "second_stages": {
                 stage: {"shortlist": shortlist_of(trace, stage), "cell": _cell(root, trace, stage)}
                 for stage in stages
-                if stage != FIRST_STAGE and not stage.startswith("tail-")
+                if not is_first(stage) and not stage.startswith("tail-")
             },
             "descriptors": _facts(root, trace, "descriptors", ("dim", "dtype", "encoder", "facts")),
             "search": _facts(root, trace, "ranking", ("index", "top")),

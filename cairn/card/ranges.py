@@ -159,9 +159,10 @@ def _twins(larger: Row, smaller: Row) -> bool:
 
 def _extremes(table: Table) -> Iterator[Finding]:
     """What a table calls weakest is below what it calls strongest."""
-    for low in table.rows:
-        for high in table.rows:
-            if low.table != high.table or not _named(low, _SMALLEST) or not _named(high, _LARGEST):
+    highs = [row for row in table.rows if _named(row, _LARGEST)]
+    for low in (row for row in table.rows if _named(row, _SMALLEST)):
+        for high in highs:
+            if low.table != high.table:
                 continue
             for key, cell in low.cells.items():
                 if key in high.cells and cell.value > high.cells[key].value:

@@ -17,6 +17,8 @@ TWO_DECIMALS = Decimal("0.01")
 # The slice that sentences are about: the hardest that a benchmark has.
 TELLING_SLICES = ("hard", "all", "medium", "easy")
 
+# A tail estimate is of a larger gallery: it is neither a headline nor beside what others published.
+TAIL = "tail-"
 # Rank 1 is the highest; a value is level with the best published one where that lies in its 95% interval.
 _STANDING = """
 CREATE OR REPLACE VIEW standing AS
@@ -26,7 +28,7 @@ WITH best AS (
   FROM published GROUP BY benchmark, slice, metric),
 ranked AS (
   SELECT *, percent = max(percent) OVER (PARTITION BY benchmark, system, head, seed, slice, metric) AS stage_is_best
-  FROM cells)
+  FROM cells WHERE NOT starts_with(stage, 'tail-'))
 SELECT ranked.*, best_system, best_percent, best_source, published_rows + 1 AS rows,
 1 + (SELECT count(*) FROM published AS other WHERE other.benchmark = ranked.benchmark
   AND other.slice = ranked.slice AND other.metric = ranked.metric AND other.percent > ranked.percent) AS rank,
@@ -95,7 +97,7 @@ def headlines(numbers: Iterable[Result]) -> dict[str, tuple[str, str]]:
     """Benchmark → the metric and the slice that its sentences are about."""
     seen: dict[str, set[tuple[str, str]]] = {}
     for result in numbers:
-        if result.unit == "fraction":
+        if result.unit == "fraction" and not result.name.stage.startswith(TAIL):
             seen.setdefault(result.name.benchmark, set()).add((result.name.metric, result.name.slice))
     chosen = {}
     for benchmark, pairs in seen.items():
@@ -118,7 +120,8 @@ def _cells(numbers: Sequence[Result]) -> list[dict[str, Any]]:
             "high_percent": None if result.high is None else percent(result.high),
             "n_queries": result.n_queries,
             "gallery_size": result.gallery_size,
-            "headline": telling[result.name.benchmark] == (result.name.metric, result.name.slice),
+            "headline": telling.get(result.name.benchmark) == (result.name.metric, result.name.slice)
+            and not result.name.stage.startswith(TAIL),
         }
         for result in numbers
         if result.unit == "fraction"

@@ -84,7 +84,10 @@ def _past_number(
     past: PastGraph, known: Sequence[Result] | None, now: Sequence[Result], name: str
 ) -> tuple[Result, tuple[str, ...]]:
     if known is not None:
-        return choose(name, known)
+        try:
+            return choose(name, known)
+        except LineageError as error:
+            raise LineageError(f"at {past.commit[:10]}: {error}") from None
     # Its table is gone from the cache, but the graph still says how a number of this name was made.
     chosen, notes = choose(name, now)
     return chosen, (

@@ -14,6 +14,8 @@ from cairn.results.names import printable
 LOCK = "dvc.lock"
 LARGEST_LOCK = 256 << 20
 LARGEST_VALUES = 5_000_000
+STAGE_KEYS = ("cmd", "deps", "params", "outs")
+"""What DVC writes of a stage; it refuses any other key."""
 
 _HASH = re.compile(r"[0-9a-f]{32}(\.dir)?")
 
@@ -126,6 +128,10 @@ def _stage(path: Path, name: str, entry: Any) -> Stage:
     where = f"{path}, stage {printable(name)}"
     if not isinstance(entry, dict):
         raise LineageError(f"{where}: expected a mapping with cmd, deps, params and outs")
+    unknown = next((str(key) for key in entry if key not in STAGE_KEYS), None)
+    if unknown is not None:
+        # Taken for nothing, a damaged `deps` would cut what the stage was made from out of the lineage.
+        raise LineageError(f"{where}: {printable(unknown)} is none of {', '.join(STAGE_KEYS)}")
     command = entry.get("cmd", "")
     parameters = entry.get("params")
     parameters = {} if parameters is None else parameters

@@ -1,6 +1,6 @@
 """Whether `dvc.lock` agrees with itself: stages that are gone, commands and parameters that were edited."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from cairn.lineage.graph import ARTIFACTS, CODE_FOLDER, CODE_STAGE
@@ -69,6 +69,20 @@ def check_commands(scope: Scope) -> tuple[list[Finding], list[str]]:
                 message = f"{LOCK} records no digest of the code that made {artifact} ({file}): {MEND}"
                 findings.append(Finding("parameters", artifact, file, None, None, message, numbers))
     return findings, []
+
+
+def input_notes(scope: Scope, declared: Mapping[str, Collection[str]]) -> list[str]:
+    """Inputs that a stage is declared with and `dvc.lock` does not record: it hides them, or was run without them."""
+    notes = []
+    for stage in scope.stages:
+        recorded = {item.path for item in stage.inputs}
+        lacking = sorted(set(declared.get(stage.name, ())) - recorded)
+        if lacking:
+            notes.append(
+                f"{LOCK} does not record that {stage.name} used {printable(', '.join(lacking))}, which params.yaml "
+                "declares: its numbers may rest on more than is shown; `cairn run`"
+            )
+    return notes
 
 
 def check_parameters(scope: Scope) -> tuple[list[Finding], list[str]]:

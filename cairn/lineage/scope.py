@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cairn.errors import LineageError
-from cairn.lineage.graph import Code, Edge, Graph
+from cairn.lineage.graph import CODE_FOLDER, Code, Edge, Graph
 from cairn.lineage.hashing import Content, recorded_files
 from cairn.lineage.lock import Stage
 from cairn.results.table import RESULTS_PATH, Result
@@ -88,6 +88,14 @@ class Scope:
             }
             for group in mine
         }
+
+    @functools.cached_property
+    def others(self) -> Sequence[str]:
+        """Where all numbers were chosen: the recorded outputs, code apart, that none of them rests on."""
+        if len(self.chosen) < len(self.numbers):
+            return []
+        code = CODE_FOLDER.rstrip("/")
+        return sorted(set(self.graph.outputs) - set(self.outputs) - {code})
 
     @functools.cached_property
     def readers(self) -> Mapping[str, Sequence[str]]:

@@ -1,6 +1,6 @@
 """Recomputes every hash under the numbers, and names what differs and exactly the numbers it taints."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from cairn.lineage.checks import (
     check_chain,
     check_code,
     check_images,
+    check_others,
     check_outputs,
     check_sources,
     check_table,
@@ -18,7 +19,7 @@ from cairn.lineage.checks import (
 from cairn.lineage.graph import CODE_FOLDER, load_graph, load_numbers
 from cairn.lineage.hashing import hash_paths
 from cairn.lineage.history import history_notes
-from cairn.lineage.lock_checks import check_commands, check_parameters, check_recorded
+from cairn.lineage.lock_checks import check_commands, check_parameters, check_recorded, input_notes
 from cairn.lineage.past import DigestOf
 from cairn.lineage.rescoring import Rescore, check_scores
 from cairn.lineage.revision import read_revision
@@ -71,13 +72,15 @@ def verify(
     threads: int | None = None,
     digest_of: DigestOf | None = None,
     rescore: Rescore | None = None,
+    declared: Mapping[str, Collection[str]] | None = None,
 ) -> Verification:
-    """Recompute the hashes of everything under the numbers called `names` (all numbers where there are none).
+    """Recompute the hashes of everything under the numbers called `names`; without names, of all that is recorded.
 
     `changed_code(root, record)` names the files whose code is no longer what a code file lists; it comes from
     whoever knows how code is digested, and so does `digest_of(path, content)`, with which the recorded code is
     looked up in git's history. `rescore(root, stage, folder)` runs a stage that scores once more, into `folder`,
-    so that stored and recomputed numbers can be compared. Needs neither DVC nor Dagster. The
+    so that stored and recomputed numbers can be compared. `declared`: stage → the inputs that it is declared with,
+    so that one taken out of `dvc.lock` is noticed. Needs neither DVC nor Dagster. The
     result does not depend on `threads`. Raises LineageError or ArtifactError where there is nothing to start
     from: no `dvc.lock`, no results table, or one that is damaged; an unknown number.
     """
@@ -89,7 +92,8 @@ def verify(
     scope = Scope(graph, numbers, chosen)
 
     code = [CODE_FOLDER.rstrip("/")] if scope.codes else []
-    scope.content = hash_paths(graph.root, [*scope.outputs, *scope.readers, *scope.codes, *code], threads)
+    paths = [*scope.outputs, *scope.others, *scope.readers, *scope.codes, *code]
+    scope.content = hash_paths(graph.root, paths, threads)
 
     findings: list[Finding] = list(scope.unrecorded)
     notes = list(read_revision(graph.root).notes)
@@ -98,6 +102,7 @@ def verify(
         check_commands,
         check_parameters,
         check_outputs,
+        check_others,
         check_table,
         check_chain,
         check_sources,
@@ -112,6 +117,7 @@ def verify(
         findings += found
         notes += said
     notes += package_notes(scope.codes.values())
+    notes += input_notes(scope, declared or {})
     notes += code_notes(scope, changed_code)
     if changed_code is not None and digest_of is not None:
         notes += history_notes(scope, changed_code, digest_of)
@@ -120,7 +126,7 @@ def verify(
         numbers=tuple(str(result.name) for result in chosen),
         findings=tuple(findings),
         notes=tuple(dict.fromkeys(notes)),
-        artifacts=len(scope.outputs),
+        artifacts=len(scope.outputs) + sum(1 for path in scope.others if scope.content[path].files),
         files=sum(len(content.files) for content in scope.content.values()),
         size=sum(content.size for content in scope.content.values()),
         synthetic=tuple(sorted(synthetic_benchmarks(graph.root, benchmarks))),

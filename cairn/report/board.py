@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cairn.card.published import Published
 from cairn.report.words import TAIL, headline, metric_title, slice_title, stage_words, telling_slice
-from cairn.results.names import FIRST_STAGE, NONE
+from cairn.results.names import NONE, is_first
 from cairn.results.show import SLICE_ORDER, format_interval, format_number, format_value, slice_key
 from cairn.results.table import Result
 
@@ -150,9 +150,7 @@ def _line(kind: str, key: tuple[str, ...], cells: tuple[Cell | None, ...], examp
     words = [system, *([head] if head != NONE else [])]
     if seed != NONE:
         words.append(seed if kind == "mean" else f"seed {seed}")
-    return Line(
-        kind, " · ".join(words), stage_words(stage), stage == FIRST_STAGE, cells, example.gallery_size
-    )
+    return Line(kind, " · ".join(words), stage_words(stage), is_first(stage), cells, example.gallery_size)
 
 
 def _cell(place: int, numbers: Sequence[Result]) -> Cell:

@@ -13,8 +13,8 @@ import numpy as np
 
 from cairn.files import atomic
 from cairn.report.curves import POINTS, PRECISION_RECALL, THRESHOLDS
-from cairn.report.words import MEAN, TAIL, headline, series_title, stage_words, telling_slice
-from cairn.results.names import FIRST_STAGE, NONE
+from cairn.report.words import MEAN, TAIL, headline, series_title, telling_slice, with_stage
+from cairn.results.names import NONE, is_first
 from cairn.results.scoring import CURVES_FILE
 from cairn.results.show import slice_key
 from cairn.results.table import SCORES_PATH, Result
@@ -216,9 +216,7 @@ def _seeds(numbers: Sequence[Result]) -> Iterator[dict[str, Any]]:
         name = row.name
         if name.seed != NONE:
             title = f"{name.system} {name.head}".removesuffix(f" {NONE}")
-            if name.stage != FIRST_STAGE:
-                title += f" + {stage_words(name.stage)}"
-            groups[(name.benchmark, title, name.metric, name.slice)].append(row)
+            groups[(name.benchmark, with_stage(title, name.stage), name.metric, name.slice)].append(row)
     for (benchmark, series, metric, piece), rows in sorted(groups.items()):
         if len(rows) > 1:
             for row in rows:
@@ -238,7 +236,7 @@ def _curves(
     for benchmark, system in runs:
         for row in _table(root / SCORES_PATH / benchmark / system / CURVES_FILE):
             if row["curve"] == curve:
-                series = system if row["stage"] == FIRST_STAGE else f"{system} + {stage_words(row['stage'])}"
+                series = with_stage(system, row["stage"])
                 yield {
                     "benchmark": benchmark,
                     "series": series,
@@ -269,16 +267,16 @@ def _gains(root: Path, runs: Sequence[tuple[str, str]]) -> Iterator[dict[str, An
     """The gain of every query by each later stage over the first, sorted, thinned to POINTS quantiles."""
     for benchmark, system in runs:
         values, metric, piece = query_values(root / SCORES_PATH / benchmark / system / "per_query.parquet")
-        first = values.get(FIRST_STAGE, {})
+        first = next((found for stage, found in values.items() if is_first(stage)), {})
         for stage, later in values.items():
             gains = sorted(later[query] - first[query] for query in later if query in first)
-            if stage == FIRST_STAGE or not gains:
+            if is_first(stage) or not gains:
                 continue
             places = np.linspace(0, len(gains) - 1, min(len(gains), POINTS)).round().astype(int)
             for place in places.tolist():
                 yield {
                     "benchmark": benchmark,
-                    "series": f"{system} + {stage_words(stage)}",
+                    "series": with_stage(system, stage),
                     "metric": metric,
                     "slice": piece,
                     "share": _percent((place + 0.5) / len(gains)),

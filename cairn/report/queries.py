@@ -13,8 +13,8 @@ from cairn.images.manifest import ImageSource, Manifest, read_manifest
 from cairn.metrics.revisitop import SETUPS
 from cairn.report.plots import query_values
 from cairn.report.words import metric_title, stage_words
-from cairn.results.names import FIRST_STAGE
-from cairn.results.table import SCORES_PATH, read_json_object
+from cairn.results.scoring import stages
+from cairn.results.table import SCORES_PATH
 
 TOP = 6
 SIDE = 132
@@ -86,8 +86,8 @@ def query_galleries(
 ) -> tuple[dict[tuple[str, str], list[Shown]], dict[str, str], list[str]]:
     """(Run → its queries, picture key → data address, notes) with pictures of at most `budget` bytes in all.
 
-    Runs take turns, the most telling query of each first. A run whose ranking is not here has none; one whose
-    images are not here (a folder that lies outside the project) has a note instead.
+    Runs take turns, the most telling query of each first. A run whose ranking or whose images are not here (a
+    folder that lies outside the project) has a note instead.
     """
     pictures = Pictures(budget)
     waiting: dict[tuple[str, str], Iterator[tuple[Shown, dict[str, str]]]] = {}
@@ -96,6 +96,8 @@ def query_galleries(
     for run in runs:
         if (root / "artifacts" / run[0] / run[1] / "ranking" / "ranking.parquet").is_file():
             waiting[run] = _Run(root, *run).shown()
+        elif (root / SCORES_PATH / run[0] / run[1] / "per_query.parquet").is_file():
+            notes.append(f"{'/'.join(run)}: no queries, since its ranking is not here (`dvc pull`)")
     while waiting:
         for run in list(waiting):
             try:
@@ -162,11 +164,9 @@ class _Run:
         self.images: Manifest = read_manifest(base / "manifest" / "manifest.parquet")
         self.source = ImageSource(self.images, root)
         self.benchmark = benchmark
-        self.paths = {FIRST_STAGE: base / system / "ranking" / "ranking.parquet"}
-        facts = read_json_object(base / system / "reranking" / "reranking.json") or {}
-        if facts.get("stage"):
-            self.paths[str(facts["stage"])] = base / system / "reranking" / "reranked.parquet"
-        found, metric, piece = query_values(root / SCORES_PATH / benchmark / system / "per_query.parquet")
+        scores = root / SCORES_PATH / benchmark / system
+        self.paths = dict(stages(base / system / "ranking", base / system / "reranking", scores))
+        found, metric, piece = query_values(scores / "per_query.parquet")
         self.values = {stage: found[stage] for stage in self.paths if stage in found}
         self.positives = SETUPS.get(piece, (POSITIVES, ()))[0]
         metric = metric_title(metric).replace("mAP", "AP")
@@ -176,7 +176,7 @@ class _Run:
         """Each chosen query with the pictures it needs."""
         tables = {stage: _Ranking(path) for stage, path in self.paths.items()}
         queries = {query.query_id: query for query in self.truth.queries}
-        chosen = choose_queries(self.values, list(queries)) or self._by_score(tables[FIRST_STAGE])
+        chosen = choose_queries(self.values, list(queries)) or self._by_score(next(iter(tables.values())))
         for reason, query_id in chosen:
             pictures: dict[str, str] = {}
             strips = tuple(self._strip(stage, table, query_id, pictures) for stage, table in tables.items())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from cairn.results.names import FIRST_STAGE, NONE
+from cairn.results.names import FIRST_STAGE, NONE, is_first
 from cairn.results.show import HEADLINES, METRIC_TITLES, SLICE_TITLES, slice_key, stage_title
 from cairn.results.table import Result
 
@@ -28,19 +28,33 @@ def slice_title(name: str) -> str:
 
 
 def series_title(result: Result) -> str:
-    """System, head, seed and stage in one line: `rootsift-vlad + geometric rerank`."""
+    """System, head, seed and stage in one line: `rootsift-vlad + geometric rerank (k100)`."""
     name = result.name
     seed = f"({name.seed.replace('-', ' ')})" if name.seed.startswith(MEAN) else name.seed
     system = " ".join([name.system, *(part for part in (name.head, seed) if part != NONE)])
-    return system if name.stage == FIRST_STAGE else f"{system} + {stage_words(name.stage)}"
+    return with_stage(system, name.stage)
+
+
+def with_stage(system: str, stage: str) -> str:
+    """A system at a stage: `rootsift-vlad`, `rootsift-vlad (aqe-n10)`, `rootsift-vlad + geometric rerank (k100)`."""
+    if not is_first(stage):
+        return f"{system} + {stage_words(stage)}"
+    options = _options(stage)
+    return f"{system} ({options})" if options else system
 
 
 def stage_words(stage: str) -> str:
-    """A stage as words, with its cell where it has one: `geometric rerank (k100)`."""
-    if stage == FIRST_STAGE:
-        return "first ranking"
+    """A stage as words, with its cell or options where it has any: `geometric rerank (k100)`."""
+    if is_first(stage):
+        options = _options(stage)
+        return f"first ranking ({options})" if options else "first ranking"
     title, cell = stage_title(stage), stage.partition("-")[2]
     return f"{title} ({cell})" if title != stage and cell else title
+
+
+def _options(stage: str) -> str:
+    # What stands around the search: `aqe-n10` of `global-aqe-n10`.
+    return stage.removeprefix(FIRST_STAGE).removeprefix("-")
 
 
 def headline(metrics: Iterable[str]) -> str:

@@ -17,9 +17,10 @@ def sql(
 ) -> None:
     """Ask the results in SQL (DuckDB); reads only, works while a run goes on, from any directory.
 
-    Views: results, benchmarks, per_query, rankings, rerankings, pairs, mixed_rankings, diagnostics, descriptors,
-    query_descriptors, manifest, queries, relevance. The graph of hashes: artifacts, edges, code, packages, params,
-    sources, and lineage (which artifacts each number rests on). docs/sql.md has ten questions with their queries.
+    Views: results, benchmarks, per_query, head_per_query, rankings, rerankings, pairs, mixed_rankings, diagnostics,
+    descriptors, query_descriptors, manifest, queries, relevance. The graph of hashes: artifacts, edges, code,
+    packages, params, sources, and lineage (which artifacts each number rests on). docs/sql.md has ten questions with
+    their queries.
 
     Example: cairn sql "SELECT system, stage, round(100 * value, 1) AS map FROM results WHERE slice = 'hard'"
     """
@@ -73,7 +74,8 @@ def print_table(columns, rows, console) -> None:
         max(cell_len(line) for text in (head, *(row[index] for row in cells)) for line in text.split("\n"))
         for index, head in enumerate(heads)
     ]
-    needed = sum(widths) + 2 * max(0, len(widths) - 1)
+    # Two cells' padding and the divider stand between two columns; with pad_edge off, nothing around them.
+    needed = sum(widths) + 3 * max(0, len(widths) - 1)
     if console.is_terminal and needed > console.width and rows:
         label = max(map(cell_len, heads))
         for number, row in enumerate(cells, 1):

@@ -28,15 +28,18 @@ def verify(
     """
     from cairn.lineage import verify as recompute
     from pipelines.digests import digest_of, unchanged
+    from pipelines.graph import declared_inputs
     from pipelines.project import find_root
     from pipelines.runner import rescore
 
+    root = find_root()
     verification = recompute(
-        find_root(),
+        root,
         numbers or (),
         changed_code=unchanged,
         digest_of=digest_of,
         rescore=None if hashes_only else rescore,
+        declared=declared_inputs(root),
     )
     if as_json:
         print(json.dumps(verification.as_dict(strict), indent=1, ensure_ascii=False))

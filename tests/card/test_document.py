@@ -86,6 +86,12 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert found and all("\x1b" not in finding.message + finding.path for finding in found)
 
 
+@pytest.mark.parametrize("bounds", [[None, None], ["a", "b"], [[1], [2]], {"a": 1, "b": 2}, "ab", 3, [0.1]])
+def test_an_interval_that_is_none_is_left_alone(bounds) -> None:
+    images = {"flagged_images": 2529, "image_precision": 0.43, "image_precision_ci95": bounds}
+    check_card({"images": {**images, "recall": "757 of 995 images found", "notes": "2,529 flagged images"}})
+
+
 def test_a_long_hostile_text_is_read_in_time() -> None:
     started = time.perf_counter()
     texts = [

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from cairn.errors import LineageError
 from cairn.files import dvc_digest, file_digest
 from cairn.lineage.against import against
 from cairn.lineage.show_against import print_against
+from cairn.results import read_results, write_results
 
 BASE = "artifacts/toytown/rootsift-vlad"
 GLOBAL = "toytown/rootsift-vlad/global/hard/map"
@@ -202,6 +204,18 @@ def test_unknown_revisions_are_one_clear_line(project):
         with pytest.raises(LineageError) as caught:
             against(project, GLOBAL, revision=revision)
         assert "\n" not in str(caught.value)
+
+
+def test_a_number_that_the_revision_lacks_is_said_to_be_lacking_there(project):
+    commit(project)
+    table = project / "artifacts/results/results.parquet"
+    rows = read_results(table)
+    write_results(table, [*rows, replace(rows[0], name=replace(rows[0].name, system="newer"))])
+    lock = yaml.safe_load((project / "dvc.lock").read_text())
+    lock["stages"]["results"]["outs"][0]["md5"] = dvc_digest(table.parent)
+    (project / "dvc.lock").write_text(yaml.safe_dump(lock))
+    with pytest.raises(LineageError, match=r"^at [0-9a-f]{10}: no number is called"):
+        against(project, f"{rows[0].name.benchmark}/newer/{rows[0].name.stage}", revision="HEAD")
 
 
 def test_printed_and_as_json(project):

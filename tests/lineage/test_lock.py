@@ -56,6 +56,7 @@ def test_missing_lock_says_what_to_do(tmp_path):
         "stages: {a: {outs: [{hash: md5}]}}",
         "stages: {a: {deps: [{path: 3}]}}",
         "stages: {a: {params: []}}",
+        "stages: {a: {dezs: []}}",
         "stages: {a: {outs: [{path: x, md5: nonsense}]}}",
         "stages: {a: {outs: [{path: x, md5: [1]}]}}",
     ],

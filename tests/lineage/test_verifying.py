@@ -43,6 +43,32 @@ def test_an_untouched_project_passes(built):
     assert verification.passed() and not verification.passed(strict=True)
 
 
+def test_an_input_taken_out_of_the_lock_is_a_note(project):
+    stage, output = "ranking@toytown-rootsift-vlad", "artifacts/toytown/rootsift-vlad/descriptors"
+    declared = {stage: (output,)}
+    assert not [note for note in verify(project, declared=declared).notes if output in note]
+    relock(project, lambda stages: stages[stage].update(deps=[]))
+    verification = verify(project, declared=declared)
+    assert [note for note in verification.notes if stage in note and output in note]
+    assert not verification.passed(strict=True)
+
+
+def test_what_no_number_rests_on_is_checked_where_it_lies_here(project):
+    folder = project / "artifacts/toytown/contamination"
+    folder.mkdir()
+    (folder / "audit.json").write_text("{}")
+    out = {"path": "artifacts/toytown/contamination", "hash": "md5", "md5": dvc_digest(folder)}
+    relock(project, lambda stages: stages.update({"contamination@toytown": {"cmd": "x", "outs": [out]}}))
+    before = verify(project)
+    assert before.findings == () and before.artifacts == 26
+    (folder / "audit.json").write_text("{ }")
+    (finding,) = verify(project).findings
+    assert (finding.artifact, finding.numbers) == (out["path"], ())
+    assert verify(project, [next(iter(numbers_of(TOY)))]).findings == ()
+    shutil.rmtree(folder)  # what a system left that is no longer in params.yaml
+    assert verify(project).passed()
+
+
 @pytest.mark.parametrize(
     ("file", "tainted"),
     [

@@ -186,6 +186,9 @@ def test_sql_on_a_narrow_terminal_prints_rows_as_lines():
     assert len(wide) == 4 and rows[0][0] in wide[2]
     # What goes into a pipe is never cut or folded.
     assert any(rows[0][0] in line and "0.5" in line for line in printed(30, False))
+    columns, rows = [f"column{n}" for n in range(12)], [("a value as wide as this",) * 12]
+    assert printed(30, False)[2].count(rows[0][0]) == 12
+    assert printed(sum(map(len, rows[0])) + 3 * 11, True)[2].count(rows[0][0]) == 12
 
 
 def test_trace_says_which_stage_it_took(project):

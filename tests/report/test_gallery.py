@@ -46,6 +46,7 @@ class Run:
         write_json(self.ground_truth / "benchmark.json", {"name": "toytown", "synthetic": synthetic})
         self.ranking, self.reranking = base / "tiny/ranking", base / "tiny/reranking"
         self.write_ranking(self.ranking / "ranking.parquet", range(IMAGES))
+        write_json(self.ranking / "ranking.json", {"stage": "global"})
         write_json(self.reranking / "reranking.json", {"stage": stage})
         self.per_query = root / "per_query.parquet"
         values = {"global": (0.9, 0.5, 0.1)}

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cairn.card.published import published_rows
@@ -13,7 +15,7 @@ from cairn.errors import ArtifactError, LineageError
 from cairn.lineage.graph import load_numbers
 from cairn.report.board import build_boards
 from cairn.report.figures import benchmark_figures
-from cairn.report.page import build_report
+from cairn.report.page import TEMPLATES, build_report
 from cairn.report.plots import TABLES, plot_tables, query_values
 from cairn.report.queries import choose_queries, query_galleries
 from cairn.results import write_results
@@ -49,6 +51,15 @@ def test_images_that_are_gone_are_a_note_without_a_path_of_this_machine(project:
     shown, _, notes = query_galleries(tmp_path / "cairn", [("town", "second")], 1_000_000)
     assert shown == {} and notes[0].startswith("town/second: no pictures")
     assert str(tmp_path) not in notes[0]
+
+
+def test_a_ranking_that_is_gone_is_a_note(project: Path, tmp_path: Path):
+    shutil.copytree(project, tmp_path / "cairn")
+    shutil.rmtree(tmp_path / "cairn/artifacts/town/second/ranking")
+    shown, _, notes = query_galleries(
+        tmp_path / "cairn", [("town", "second"), ("roxford5k", "dinov2-l")], 10**6
+    )
+    assert shown == {} and notes == ["town/second: no queries, since its ranking is not here (`dvc pull`)"]
 
 
 def test_published_rows_and_seed_means_stand_in_the_board(project: Path):
@@ -157,3 +168,46 @@ def test_the_lineage_in_the_page_is_that_of_trace(project: Path, page: Path):
     assert {artifacts[place]["path"]: artifacts[place]["md5"] for place in seen} == {
         path: artifact.md5 for path, artifact in wanted.artifacts.items()
     }
+
+
+def test_options_around_the_search_make_no_second_stage(project: Path, tmp_path: Path):
+    """A first stage may be called `global-aqe-n10`: its line, curves and gains are those of a first stage."""
+    copied = tmp_path / "cairn"
+    shutil.copytree(project, copied)
+    base, scores = copied / "artifacts/town/second", copied / "artifacts/scores/town/second"
+    renamed = {"global": "global-aqe-n10", "geometry-k100": "geometry-k100-on-aqe-n10"}
+    for file in (base / "ranking/ranking.json", base / "reranking/reranking.json"):
+        facts = json.loads(file.read_text())
+        file.write_text(json.dumps({**facts, "stage": renamed[facts["stage"]]}))
+    table = pq.read_table(scores / "per_query.parquet")
+    stages = pa.array([renamed[stage] for stage in table.column("stage").to_pylist()])
+    place = table.schema.get_field_index("stage")
+    pq.write_table(table.set_column(place, "stage", stages), scores / "per_query.parquet")
+    numbers = [
+        replace(row, name=replace(row.name, stage=renamed[row.name.stage]))
+        if (row.name.benchmark, row.name.system) == ("town", "second") and row.name.stage in renamed
+        else row
+        for row in load_numbers(copied)
+    ]
+    lines = {(line.system, line.stage): line for line in build_boards(numbers, [])["town"][0].lines}
+    assert lines["second", "first ranking (aqe-n10)"].first
+    assert not next(line for (system, stage), line in lines.items() if "geometric" in stage).first
+    tables = plot_tables(copied, numbers)
+    assert {"second (aqe-n10)"} < {row["series"] for row in tables["slices"] if row["benchmark"] == "town"}
+    before = [row["gain"] for row in plot_tables(project, load_numbers(project))["gains"]]
+    assert [row["gain"] for row in tables["gains"]] == before != []
+    galleries, _, _ = query_galleries(copied, [("town", "second")], 10**7)
+    assert galleries["town", "second"][0].strips[0].stage == "first ranking (aqe-n10)"
+    assert all(strip.value for shown in galleries["town", "second"] for strip in shown.strips)
+
+
+def test_every_library_in_the_page_stands_in_its_notices():
+    """vl-convert carries each JavaScript library under the address that it was taken from."""
+    import vl_convert
+
+    (binary,) = Path(vl_convert.__file__).parent.glob("vl_convert*.so")
+    found = re.findall(rb"/npm/([a-z][a-z0-9.-]*)@[0-9.]+/\+esm", binary.read_bytes())
+    names = {name.decode() for name in found}
+    assert {"vega", "vega-lite", "vega-embed", "d3-array"} <= names
+    listed = set(re.findall(r"[a-z][a-z0-9.-]*", (TEMPLATES / "notices.txt").read_text("utf-8")))
+    assert names <= {name.rstrip(".") for name in listed}
