@@ -13,7 +13,7 @@ import numpy as np
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
 from cairn.encoders.protocol import Encoder, Learned
-from cairn.errors import CairnError, ImageError, InputError
+from cairn.errors import CairnError, ImageError, InputError, UnrecordedImageError
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.images.names import shown
 from cairn.parallel import map_processes, workers
@@ -276,6 +276,8 @@ def _pixels_prepared(view: View, work: Work, encoder: Any) -> Any:
     reduced = encoder.reduction(height, width) if hasattr(encoder, "reduction") else 1
     try:
         image = pixels(work.source, view, encoder.colour, reduced)
+    except UnrecordedImageError:
+        raise  # a file that is gone for now must not be recorded, and cached, as an image without a descriptor
     except ImageError as error:
         if getattr(encoder, "damaged", "fail") == "missing":
             return Missing(str(error))

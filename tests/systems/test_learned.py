@@ -241,6 +241,21 @@ def test_a_damaged_image_fails_or_is_listed(mixed: Town, tmp_path: Path, use, ca
         extract(everything, tmp_path / "nothing")
 
 
+def test_a_file_that_is_gone_or_another_is_no_damaged_image(mixed: Town, tmp_path: Path, use):
+    town, cache = damage(mixed, tmp_path), Cache(tmp_path / "cache")
+    path = tmp_path / "images" / "g05.png"
+    content = path.read_bytes()
+    use(make(damaged="missing"))
+    for attempt, other in enumerate((content[:-200], None)):
+        path.unlink() if other is None else path.write_bytes(other)
+        with pytest.raises(ImageError, match="image g05: "):
+            extract(town, tmp_path / f"fails{attempt}", cache)
+    path.write_bytes(content)
+    assert "missing" not in json.loads(
+        (extract(town, tmp_path / "whole", cache) / "descriptors.json").read_text()
+    )
+
+
 def test_a_shard_whose_batches_were_halved_is_flagged(mixed: Town, tmp_path: Path, use, capsys):
     use(make(room=3))
     output = extract(mixed, tmp_path / "out")
