@@ -193,13 +193,15 @@ class NetworkEncoder:
         rules = self.parameters.preprocessing
         return min(reduction(height, width, rules, scale) for scale in self._image_scales())
 
-    def prepare(self, image: np.ndarray, whole: Size | None = None) -> tuple[np.ndarray, ...]:
+    def prepare(
+        self, image: np.ndarray, whole: Size | None = None, stored: Size | None = None
+    ) -> tuple[np.ndarray, ...]:
         """uint8 [height, width, 3] red, green, blue, one per scale that is made from the image.
 
-        `whole` is the size of the image that a query was cropped from.
+        `whole` is the size of the image that a query was cropped from, `stored` that of one reduced while decoding.
         """
         rules = self.parameters.preprocessing
-        return tuple(prepare(image, rules, scale, whole) for scale in self._image_scales())
+        return tuple(prepare(image, rules, scale, whole, stored) for scale in self._image_scales())
 
     def learn(self, training: Training, count: int) -> Learned:
         """Nothing."""

@@ -104,19 +104,26 @@ def output_size(
 
 
 def prepare(
-    image: "np.ndarray", rules: Preprocessing, scale: float = 1.0, whole: Size | None = None
+    image: "np.ndarray",
+    rules: Preprocessing,
+    scale: float = 1.0,
+    whole: Size | None = None,
+    stored: Size | None = None,
 ) -> "np.ndarray":
-    """uint8 [height, width, 3] red, green, blue from an image uint8 [h, w, 3] blue, green, red (see target_size)."""
+    """uint8 [height, width, 3] red, green, blue from an image uint8 [h, w, 3] blue, green, red (see target_size).
+
+    `stored` is the size before the image was reduced while decoding: what it becomes follows from that.
+    """
     import numpy as np
 
-    height, width = image.shape[:2]
+    height, width = stored or image.shape[:2]
     wanted = target_size(height, width, rules, scale, whole)
     if wanted[0] * wanted[1] > MOST_PIXELS:
         raise ValueError(
             f"{height} × {width} pixels would become {wanted[0]} × {wanted[1]}, more than {MOST_PIXELS:,}"
         )
     rgb = np.ascontiguousarray(image[:, :, ::-1])
-    if wanted != (height, width):
+    if wanted != rgb.shape[:2]:
         rgb = _resized(rgb, wanted, rules.interpolation)
     return rgb if rules.crop is None else _centre(rgb, rules.crop)
 

@@ -285,7 +285,9 @@ def _pixels_prepared(view: View, work: Work, encoder: Any) -> Any:
     with encoder_errors(work.encoder_name, f"prepare of image {shown(view.name)}"):
         if hasattr(encoder, "shape"):
             # Sizes follow from the image as stored, so that the plan of batches is known before it is decoded.
-            return encoder.prepare(image, (height, width)) if view.box is not None else encoder.prepare(image)
+            if view.box is not None:
+                return encoder.prepare(image, (height, width))
+            return encoder.prepare(image, None, (height, width)) if reduced > 1 else encoder.prepare(image)
         return encoder.prepare(image)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -198,6 +199,18 @@ def test_texts_go_through_the_text_tower(mixed: Town, tmp_path: Path, use):
         InputError, match="query b is an image with a text; thumbnail describes one or the other"
     ):
         query_views(mixed.manifest, both, "thumbnail", texts=True)
+
+
+def test_reduced_decoding_keeps_the_shapes_that_were_planned(tmp_path: Path, use):
+    (tmp_path / "images").mkdir()
+    for number, width in enumerate(range(1147, 1154)):  # 285 or 286 × 224 as stored; of a halved one up to 287
+        image = np.full((900, width, 3), 30 * number, np.uint8)
+        assert cv2.imwrite(str(tmp_path / "images" / f"{number}.jpg"), image)
+    entries = [replace(one, gallery=True) for one in list_entries("images", tmp_path)]
+    manifest = manifest_of(build_manifest(entries, tmp_path))
+    town = Town(tmp_path, manifest, GroundTruth((Query("q", "0.jpg", None),), {}))
+    use(make(preprocessing={"resize": "shorter", "size": 224, "reduced": True}))
+    assert len(open_shards(extract(town, tmp_path / "out")).ids) == 7
 
 
 def damage(town: Town, root: Path, *names: str) -> Town:
