@@ -28,6 +28,10 @@ class ImageError(_OutsideError):
     """An image is missing, corrupt, too large, or not the one the manifest recorded."""
 
 
+class UnrecordedImageError(ImageError):
+    """An image whose file cannot be read, or is another than the manifest recorded: no fault of the image's."""
+
+
 class SourceError(_OutsideError):
     """A download, archive or checksum is not what it should be."""
 

@@ -320,10 +320,15 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
 
 def _only_dense(entry: Mapping[str, Any], search: Mapping[str, Any], where: str) -> None:
     """ParameterError where something needs dense descriptors, of a system whose descriptors are sparse."""
+    from cairn.rerank.parameters import BY_DESCRIPTORS
+
     options = [
         f"search.{key}" for key in ("augmentation", "expansion", "normalisation") if search[key] is not None
     ]
     asked = [key for key in ("readout", "heads") if entry.get(key) is not None] + options
+    rerank = entry.get("rerank", {})
+    if rerank.get("method") in BY_DESCRIPTORS or rerank.get("after") is not None:
+        asked.append("rerank" if rerank.get("after") is None else "rerank.after")
     if asked:
         raise ParameterError(
             f"{where}.{asked[0]}: descriptors of {entry['encoder']} are sparse, and this needs dense ones; remove it"

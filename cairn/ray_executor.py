@@ -9,6 +9,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cairn.errors import CairnError, ParameterError
@@ -123,6 +124,8 @@ class RayExecutor:
                 f"{FILE}: ray.workers = {count}: the cluster has {gpus} GPUs, one for each; at most so many are allowed"
             )
         environment = {"CAIRN_WORKERS": str(each), "OMP_NUM_THREADS": str(each)}
+        if asked := os.environ.get("CAIRN_DEVICE"):
+            environment["CAIRN_DEVICE"] = asked.partition(":")[0]  # a worker sees one GPU
         actor = ray.remote(_Worker).options(
             num_cpus=each,
             num_gpus=one_gpu,
@@ -130,12 +133,15 @@ class RayExecutor:
             max_task_retries=RETRIES,
             runtime_env={"env_vars": environment | _import_path()},
         )
-        self._actors = [actor.remote() for _ in range(count)]
+        self._actors = [actor.remote(str(Path.cwd())) for _ in range(count)]
         ready = [actor.ready.remote() for actor in self._actors]
         while ready:
             started, ready = ray.wait(ready, num_returns=len(ready), timeout=PATIENCE)
             for reference in started:
-                ray.get(reference)  # raises what keeps a worker from starting
+                try:
+                    ray.get(reference)  # raises what keeps a worker from starting
+                except ray.exceptions.RayTaskError as error:
+                    raise getattr(error, "cause", None) or error from None
             if ready:
                 say(f"Ray: {len(ready)} of {count} workers have not started yet; is the cluster busy?")
         return self._actors
@@ -167,11 +173,19 @@ def _import_path() -> dict[str, str]:
 class _Worker:
     """Lives in a process of the cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
         self._number, self._shared = 0, None
+        try:  # paths in params.yaml are relative to the project, which every machine sees at the same place
+            os.chdir(folder)
+        except OSError as error:
+            self._lost = f"Ray: a worker cannot open the project's folder {folder} ({error.strerror})"
+        else:
+            self._lost = None
 
     def ready(self) -> bool:
-        """Whether it is there."""
+        """Whether it is there. CairnError where the project is not."""
+        if self._lost is not None:
+            raise CairnError(f"{self._lost}; the project must lie at the same path on every machine")
         return True
 
     def do(self, function: Any, number: int, held: list[Any], item: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,59 @@ def test_the_steps_write_the_same_bytes(cluster, town: Town, tmp_path: Path, mon
     arguments = (manifest, truth, root, vocabulary, VLAD, PARAMETERS, again)
     extract_descriptors(*arguments, cache=cache, code="c", features_code="f", executor=Refuses())
     assert contents(again) == contents(tmp_path / "ray" / "descriptors")
+
+
+def test_a_network_describes_on_the_workers(
+    cluster, town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(shards, "shard_count", lambda images: 3)
+    model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 16))
+    torch.jit.script(model).save(str(tmp_path / "mine.ts"))
+    monkeypatch.setenv("CAIRN_DEVICE", "cpu")
+    keys = {"model": str(tmp_path / "mine.ts"), "preprocessing": {"resize": "shorter", "size": 32}}
+    vocabulary = tmp_path / "vocabulary"
+    vocabulary.mkdir()
+    learn_vocabulary(town.manifest, town.root, "torchscript", keys, vocabulary, cache=None, features_code="")
+    for name, executor in (("local", None), ("ray", cluster)):
+        extract_descriptors(
+            *(town.manifest, town.truth, town.root, vocabulary, "torchscript", keys, tmp_path / name),
+            **{"cache": None, "code": "c", "features_code": "", "executor": executor},
+        )
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_a_worker_works_in_the_folder_of_the_project(cluster):
+    assert list(cluster.stream(folders, None, range(2))) == [str(Path.cwd())] * 2
+
+
+def test_a_worker_that_cannot_see_the_project_says_so(tmp_path: Path):
+    from cairn.ray_executor import _Worker
+
+    with pytest.raises(CairnError, match=r"cannot open the project's folder .* at the same path on every"):
+        _Worker(str(tmp_path / "gone")).ready()
+
+
+def test_descriptors_of_two_kinds_of_devices_are_not_mixed(town: Town, tmp_path: Path):
+    class Elsewhere(LocalExecutor):
+        def stream(self, function, shared, items):
+            for one in super().stream(function, shared, items):
+                yield replace(one, device="cuda H200 float16")
+
+    vocabulary = tmp_path / "vocabulary"
+    vocabulary.mkdir()
+    histogram = "colour-histogram"
+    learn_vocabulary(town.manifest, town.root, histogram, {}, vocabulary, cache=None, features_code="")
+    with pytest.raises(CairnError, match=r"computes on cuda H200 float16, and this machine would on cpu"):
+        extract_descriptors(
+            *(town.manifest, town.truth, town.root, vocabulary, histogram, {}, tmp_path / "out"),
+            **{"cache": None, "code": "c", "features_code": "", "executor": Elsewhere()},
+        )
+
+
+def folders(_shared: None, items: Iterable[int]) -> Iterator[str]:
+    for _ in items:
+        yield str(Path.cwd())
 
 
 class Refuses:

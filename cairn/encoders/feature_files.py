@@ -19,6 +19,8 @@ from cairn.untrusted import MAX_BYTES, load_array, load_pickle
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MATLAB_HDF5_HEADER = 512
 """A MATLAB 7.3 file is an HDF5 file behind a header of so many bytes."""
+MOST_GROWTH = 1100
+"""How many times larger than in the file values can be: deflate reaches 1,032."""
 SHOWN = 8
 
 
@@ -125,8 +127,13 @@ def _torch(path: Path, name: str | None) -> Any:
     found = _inside(path, name, value)
     if not isinstance(found, torch.Tensor):
         return found
-    found = found.detach()
-    return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+    try:
+        found = found.detach()
+        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+    except (TypeError, RuntimeError) as error:  # sparse, quantised, 8 bits, or without values
+        raise InputError(
+            f"{path}: {name or 'it'} is no plain dense tensor ({first_line(error)}); save tensor.to_dense().float()"
+        ) from None
 
 
 def _pickle(path: Path, name: str | None) -> Any:
@@ -169,6 +176,9 @@ def _hdf5(path: Path, name: str | None) -> np.ndarray:
                 raise InputError(f"{path}: {name!r} keeps its values in another file, which is not opened")
             if part.size and part.size * part.dtype.itemsize > MAX_BYTES:
                 raise InputError(f"{path}: {name!r} is larger than the {MAX_BYTES:,} bytes that are read")
+            # A dataset of unwritten chunks can claim any size.
+            if part.id.get_storage_size() * MOST_GROWTH < part.size * part.dtype.itemsize:
+                raise InputError(f"{path}: {name!r} of shape {part.shape} is not all there")
             return np.asarray(part.asstr()[...] if h5py.check_string_dtype(part.dtype) else part[...])
     except InputError:
         raise
@@ -209,9 +219,10 @@ def _inside(path: Path, name: str | None, value: Any) -> Any:
     if name is None and isinstance(value, Mapping):
         name = _chosen(path, None, [str(key) for key in value])
     for step in name.split("/") if name is not None else []:
-        if not isinstance(value, Mapping) or step not in value:
+        held = {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else {}
+        if step not in held:
             raise InputError(f"{path}: nothing is called {name!r}{_listing(value)}")
-        value = value[step]
+        value = held[step]
     if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple | np.ndarray | float):
         try:
             return np.asarray(value, np.float64)

@@ -100,12 +100,20 @@ class Batch:
         return len(self.scales[0])
 
 
+class Loaded(dict):
+    """What is loaded on this machine: pickled, it is empty, and one object still."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Loaded, ()
+
+
 @dataclass
 class NetworkEncoder:
     """A network behind the encoder protocol.
 
     `find` says where the weights are (downloading them where they must be), `load` builds the network on a device
-    from them. Neither runs in worker processes: they get the encoder without its network.
+    from them. Neither goes to other processes: those that prepare pixels need no network, and one of a cluster that
+    does describe makes the encoder again from its parameters.
     """
 
     name: str
@@ -117,7 +125,7 @@ class NetworkEncoder:
     query: bool = False
     halved: bool = False
     """Whether a batch had to be halved since this was last set to False."""
-    loaded: dict[str, Any] = field(default_factory=dict)
+    loaded: "Loaded" = field(default_factory=lambda: Loaded())
     """The network once it is loaded, shared by both sides."""
     features = None
     colour = True
@@ -125,8 +133,8 @@ class NetworkEncoder:
     learns = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the network and what loads it: worker processes prepare pixels alone."""
-        return vars(self) | {"loaded": {}, "find": None, "load": None}
+        """Without the network and what loads it."""
+        return vars(self) | {"find": None, "load": None}
 
     @property
     def batch(self) -> int:
@@ -185,13 +193,15 @@ class NetworkEncoder:
         rules = self.parameters.preprocessing
         return min(reduction(height, width, rules, scale) for scale in self._image_scales())
 
-    def prepare(self, image: np.ndarray, whole: Size | None = None) -> tuple[np.ndarray, ...]:
+    def prepare(
+        self, image: np.ndarray, whole: Size | None = None, stored: Size | None = None
+    ) -> tuple[np.ndarray, ...]:
         """uint8 [height, width, 3] red, green, blue, one per scale that is made from the image.
 
-        `whole` is the size of the image that a query was cropped from.
+        `whole` is the size of the image that a query was cropped from, `stored` that of one reduced while decoding.
         """
         rules = self.parameters.preprocessing
-        return tuple(prepare(image, rules, scale, whole) for scale in self._image_scales())
+        return tuple(prepare(image, rules, scale, whole, stored) for scale in self._image_scales())
 
     def learn(self, training: Training, count: int) -> Learned:
         """Nothing."""
@@ -235,7 +245,8 @@ class NetworkEncoder:
         if "network" not in self.loaded:
             import torch
 
-            network = self.load(self.weights(), choose_device())
+            source = self if self.load is not None else _made_again(self)
+            network = source.load(source.weights(), choose_device())
             if self.parameters.compile:
                 network.images = torch.compile(network.images)
             self.loaded["network"] = network
@@ -324,6 +335,17 @@ class NetworkEncoder:
         cast = torch.autocast("cuda", dtype=half) if half is not None else contextlib.nullcontext()
         with torch.inference_mode(), cast:
             yield
+
+
+def _made_again(encoder: NetworkEncoder) -> NetworkEncoder:
+    """An encoder with what loads its network, in a process that it came to without. ParameterError where it cannot."""
+    from cairn.encoders import known_encoders, load_encoder_module
+
+    if encoder.name not in known_encoders():
+        raise ParameterError(
+            f"encoder {encoder.name}: its network cannot be loaded in another process; use executor: local"
+        )
+    return load_encoder_module(encoder.name).create(encoder.parameters)
 
 
 def choose_device() -> "torch.device":

@@ -1,5 +1,6 @@
 """The encoder `onnx`: a user's own network as an ONNX file, run by ONNX Runtime, with its preprocessing declared."""
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 LEARNING_KEYS = ()
 FEATURE_MODULES = ()
+EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class Parameters(FileParameters):
@@ -68,12 +70,20 @@ def create(parameters: Parameters) -> NetworkEncoder:
         there = onnxruntime.get_available_providers()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        providers = [p for p in wanted if p in there] + ["CPUExecutionProvider"]
         try:
-            session = onnxruntime.InferenceSession(
-                weights.path, options, providers=[p for p in wanted if p in there] + ["CPUExecutionProvider"]
-            )
+            # Tensors in other files are looked for where there are none: nobody would hash those files.
+            with tempfile.TemporaryDirectory() as empty:
+                options.add_session_config_entry(EXTERNAL_FOLDER, empty)
+                session = onnxruntime.InferenceSession(
+                    weights.path.read_bytes(), options, providers=providers
+                )
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
+            if "External data" in reason:
+                raise InputError(
+                    f"{weights.path}: keeps tensors in other files, which are not read; save it as one file"
+                ) from None
             raise InputError(f"{weights.path}: not an ONNX file ({type(error).__name__}: {reason})") from None
         return Session(session, parameters.output, device, str(weights.path))
 

@@ -95,7 +95,10 @@ class BatchEncoder(Encoder, Protocol):
         ...
 
     def reduction(self, height: int, width: int) -> int:
-        """1, 2, 4 or 8: to which fraction of its sides a JPEG may be decoded."""
+        """1, 2, 4 or 8: to which fraction of its sides a JPEG may be decoded.
+
+        Above 1, `prepare` takes the size as stored as its third argument, from which its result's shape follows.
+        """
         ...
 
     def stack(self, prepared: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ the extraction code of AMES, would turn such images; benchmark files carry no su
 from typing import TYPE_CHECKING
 
 from cairn.errors import ImageError, InputError
-from cairn.images.headers import Header, read_header
+from cairn.images.headers import Header, as_stored, read_header
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,8 +60,10 @@ def check_decodable(data: bytes, image_id: str) -> Header:
     import cv2
 
     header = inspect(data, image_id)
-    reduced = cv2.IMREAD_REDUCED_GRAYSCALE_8 if header.format == "JPEG" else cv2.IMREAD_GRAYSCALE
-    _pixels(data, image_id, reduced)
+    if header.format == "JPEG":
+        _pixels(data, image_id, cv2.IMREAD_REDUCED_GRAYSCALE_8)
+    else:
+        decode_gray(data, image_id)
     return header
 
 
@@ -118,7 +120,7 @@ def _pixels(data: bytes, image_id: str, mode: int) -> "np.ndarray":
     level = cv2.utils.logging.getLogLevel()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), mode | cv2.IMREAD_IGNORE_ORIENTATION)
+        pixels = cv2.imdecode(np.frombuffer(as_stored(data), np.uint8), mode | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:
         raise ImageError(f"image {image_id}: cannot be decoded ({error.err})") from None
     finally:

@@ -137,6 +137,23 @@ def _tiff(data: bytes) -> Header:
     return _checked("TIFF", size[256], size[257])
 
 
+def as_stored(data: bytes) -> bytes:
+    """A file without the orientation that decoders apply even where they are told not to: OpenCV, for a TIFF."""
+    if data[:4] not in (b"II*\0", b"MM\0*"):
+        return data
+    order = "<" if data[:2] == b"II" else ">"
+    turned = bytearray(data)
+    try:
+        (position,) = struct.unpack_from(order + "I", data, 4)
+        (count,) = struct.unpack_from(order + "H", data, position)
+        for entry in range(position + 2, position + 2 + 12 * count, 12):
+            if struct.unpack_from(order + "HH", data, entry) == (274, 3):
+                struct.pack_into(order + "H", turned, entry + 8, 1)
+    except struct.error:
+        return data
+    return bytes(turned)
+
+
 def _checked(name: str, width: int, height: int) -> Header:
     if width < 1 or height < 1:
         raise ValueError(f"damaged {name} (size {width} × {height})")

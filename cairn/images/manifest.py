@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cairn.errors import ArtifactError, CairnError, ImageError, InputError
+from cairn.errors import ArtifactError, CairnError, ImageError, InputError, UnrecordedImageError
 from cairn.images.archives import ArchiveReader, image_id_of, list_members
 
 if TYPE_CHECKING:
@@ -242,16 +242,16 @@ class ImageSource:
     def read(self, row: int) -> bytes:
         """The file of the image in `row`, which is exactly the one the manifest recorded.
 
-        ImageError, naming image and archive, where it is gone, cut short, or has another SHA-256.
+        UnrecordedImageError, naming image and archive, where it is gone, cut short, or has another SHA-256.
         """
         manifest = self.manifest
         image, archive, member = manifest.image_id[row], manifest.archive[row], manifest.member[row]
         try:
             data = self._reader.read(archive, member, int(manifest.offset[row]), int(manifest.size[row]))
         except CairnError as error:
-            raise ImageError(f"image {image}: {error}") from None
+            raise UnrecordedImageError(f"image {image}: {error}") from None
         if hashlib.sha256(data).hexdigest() != manifest.sha256[row]:
-            raise ImageError(
+            raise UnrecordedImageError(
                 f"image {image}: {member} in {archive} is not the file that the manifest recorded "
                 "(its SHA-256 differs)"
             )

@@ -7,7 +7,7 @@ filters are those of nearly all published evaluation code (they are antialiased,
 import math
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HALF = (0.5, 0.5, 0.5)
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+MOST_PIXELS = 1 << 28
+"""Of what an image is resized to, as of what is decoded: a narrow strip whose shorter side grows fills a memory."""
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -46,8 +49,8 @@ class Preprocessing(BaseModel):
     relative_to: Literal["part", "whole"] = "part"
     """What `longest` and `shorter` measure for a query with a box: the part inside it, or the whole image, so
     that the object keeps its size (the revisited-Oxford code: `imsize * max(img.size) / imfullsize`)."""
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    mean: tuple[FiniteFloat, FiniteFloat, FiniteFloat] = IMAGENET_MEAN
+    std: tuple[FiniteFloat, FiniteFloat, FiniteFloat] = IMAGENET_STD
     """Of red, green and blue in 0–1: what the network gets is (value / 255 - mean) / std."""
     reduced: bool = False
     """JPEGs decoded at 1/2, 1/4 or 1/8 where that is still twice the size needed: faster, other pixels."""
@@ -101,15 +104,26 @@ def output_size(
 
 
 def prepare(
-    image: "np.ndarray", rules: Preprocessing, scale: float = 1.0, whole: Size | None = None
+    image: "np.ndarray",
+    rules: Preprocessing,
+    scale: float = 1.0,
+    whole: Size | None = None,
+    stored: Size | None = None,
 ) -> "np.ndarray":
-    """uint8 [height, width, 3] red, green, blue from an image uint8 [h, w, 3] blue, green, red (see target_size)."""
+    """uint8 [height, width, 3] red, green, blue from an image uint8 [h, w, 3] blue, green, red (see target_size).
+
+    `stored` is the size before the image was reduced while decoding: what it becomes follows from that.
+    """
     import numpy as np
 
-    height, width = image.shape[:2]
+    height, width = stored or image.shape[:2]
     wanted = target_size(height, width, rules, scale, whole)
+    if wanted[0] * wanted[1] > MOST_PIXELS:
+        raise ValueError(
+            f"{height} × {width} pixels would become {wanted[0]} × {wanted[1]}, more than {MOST_PIXELS:,}"
+        )
     rgb = np.ascontiguousarray(image[:, :, ::-1])
-    if wanted != (height, width):
+    if wanted != rgb.shape[:2]:
         rgb = _resized(rgb, wanted, rules.interpolation)
     return rgb if rules.crop is None else _centre(rgb, rules.crop)
 

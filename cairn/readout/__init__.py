@@ -8,9 +8,9 @@ Mean and PCA come from `training` descriptors or from the `gallery`. The gallery
 with such a read-out is not that of a descriptor fixed in advance, and its stage says so.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Source = Literal["training", "gallery"]
 
@@ -39,6 +39,12 @@ class ReadoutParameters(BaseModel):
     centre: Literal["none", "training", "gallery"] = "none"
     """Whose mean is subtracted."""
     whiten: Whitening | None = None
+    """`true` in `params.yaml`: with every default; `false`: none."""
+
+    @field_validator("whiten", mode="before")
+    @classmethod
+    def _switched(cls, value: Any) -> Any:
+        return ({} if value else None) if isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _centres_once(self) -> "ReadoutParameters":

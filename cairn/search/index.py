@@ -67,6 +67,11 @@ def _empty(dim: int, count: int, parameters: Index) -> "faiss.Index":
         index.hnsw.efConstruction, index.hnsw.efSearch = parameters.ef_construction, parameters.ef_search
         return index
     lists, quantizer = inverted_lists(parameters, count), faiss.IndexFlatIP(dim)
+    if parameters.probes > lists and parameters.probes != Index.model_fields["probes"].default:
+        raise ParameterError(
+            f"search.index.probes = {parameters.probes}: there are {lists} lists over {count} images; 1 to {lists} "
+            "are allowed"
+        )
     if parameters.kind == "ivf-flat":
         index = faiss.IndexIVFScalarQuantizer(quantizer, dim, lists, half, product, False)
     else:

@@ -28,11 +28,13 @@ class Described:
     """The descriptors of one shard, floating point [views, dim]; zero for the images in `missing`: id → reason.
 
     `halved` says that the device had too little memory for a batch: the last bits of such a shard depend on that.
+    `device` is the kind of device that computed it.
     """
 
     array: np.ndarray
     missing: dict[str, str] = field(default_factory=dict)
     halved: bool = False
+    device: str = ""
 
 
 @dataclass

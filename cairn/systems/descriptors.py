@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,12 @@ def _extract(
     shards = [views for _, views, _ in absent]
     stream = (executor or LocalExecutor()).stream(describe_shards, (work, description), shards)
     for (path, views, entry), shard in zip(absent, stream, strict=True):
+        if shard.device != about["device"]:
+            raise CairnError(
+                f"encoder {encoder_name}: a worker computes on {shard.device}, and this machine would on "
+                f"{about['device']}: descriptors of one system come from one kind of device; start the run on a "
+                "machine with that of the workers, or set CAIRN_DEVICE=cpu"
+            )
         array = _checked(list(shard.array), views, encoder_name)
         own = {MISSING: json.dumps(shard.missing)} if shard.missing else {}
         own |= {HALVED: "true"} if shard.halved else {}
@@ -221,12 +228,13 @@ def describe_shards(asked: tuple[Work, str], shards: Iterable[Sequence[View]]) -
     """
     (work, description), shards = asked, list(shards)
     if not work.encoder.in_workers:
-        yield from described_shards(shards, work, description)
+        for shard in described_shards(shards, work, description):
+            yield replace(shard, device=device(work.encoder))
         return
     stream = described([view for shard in shards for view in shard], work, description)
     for shard in shards:
         rows = list(itertools.islice(stream, len(shard)))
-        yield Described(_checked(rows, shard, work.encoder_name))
+        yield Described(_checked(rows, shard, work.encoder_name), device=device(work.encoder))
 
 
 def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
 from cairn.encoders.protocol import Encoder, Learned
-from cairn.errors import CairnError, ImageError, InputError
+from cairn.errors import CairnError, ImageError, InputError, UnrecordedImageError
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.images.names import shown
 from cairn.parallel import map_processes, workers
@@ -276,6 +276,8 @@ def _pixels_prepared(view: View, work: Work, encoder: Any) -> Any:
     reduced = encoder.reduction(height, width) if hasattr(encoder, "reduction") else 1
     try:
         image = pixels(work.source, view, encoder.colour, reduced)
+    except UnrecordedImageError:
+        raise  # a file that is gone for now must not be recorded, and cached, as an image without a descriptor
     except ImageError as error:
         if getattr(encoder, "damaged", "fail") == "missing":
             return Missing(str(error))
@@ -283,7 +285,9 @@ def _pixels_prepared(view: View, work: Work, encoder: Any) -> Any:
     with encoder_errors(work.encoder_name, f"prepare of image {shown(view.name)}"):
         if hasattr(encoder, "shape"):
             # Sizes follow from the image as stored, so that the plan of batches is known before it is decoded.
-            return encoder.prepare(image, (height, width)) if view.box is not None else encoder.prepare(image)
+            if view.box is not None:
+                return encoder.prepare(image, (height, width))
+            return encoder.prepare(image, None, (height, width)) if reduced > 1 else encoder.prepare(image)
         return encoder.prepare(image)
 
 

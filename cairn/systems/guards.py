@@ -23,7 +23,7 @@ def encoder_errors(encoder_name: str, what: str) -> Iterator[None]:
         yield
     except CairnError:
         raise
-    except Exception as error:  # an encoder may raise anything
+    except (Exception, SystemExit) as error:  # an encoder may raise anything
         if no_space(error):
             raise
         raise CairnError(f"encoder {encoder_name}: {what} failed ({reason(error)})") from error

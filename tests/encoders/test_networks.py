@@ -111,6 +111,20 @@ def test_worker_processes_get_no_network():
     copy = pickle.loads(pickle.dumps(full))
     assert copy.loaded == {} and copy.find is None
     assert np.array_equal(copy.prepare(image)[0], full.prepare(image)[0])
+    with pytest.raises(ParameterError, match="its network cannot be loaded in another process"):
+        copy.describe([copy.prepare(image)], {})
+
+
+def test_another_process_loads_the_network_once_for_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    torch.jit.script(Projection().eval()).save("model.ts")
+    made = load_encoder("torchscript", {"model": "model.ts", **DECLARED})
+    prepared = [made.prepare(image) for image in images(3)]
+    gallery, queries = pickle.loads(pickle.dumps((made, made.for_queries())))
+    assert np.array_equal(gallery.describe(prepared, {}), made.describe(prepared, {}))
+    assert queries.loaded["network"] is gallery.loaded["network"]
 
 
 def test_the_device_can_be_chosen(monkeypatch: pytest.MonkeyPatch):
@@ -233,6 +247,12 @@ def test_an_onnx_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         other = load_encoder("onnx", {"model": "model.onnx", **DECLARED, **keys})
         with pytest.raises(InputError, match=told):
             other.describe([other.prepare(pictures[0])] if "preprocessing" in keys else prepared, {})
+    parted = onnx.load("model.onnx")
+    onnx.save_model(
+        parted, "parted.onnx", save_as_external_data=True, location="parted.data", size_threshold=0
+    )
+    with pytest.raises(InputError, match=r"parted\.onnx: keeps tensors in other files, which are not read"):
+        load_encoder("onnx", {"model": "parted.onnx", **DECLARED}).describe(prepared, {})
     Path("model.onnx").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"model\.onnx: not an ONNX file"):
         load_encoder("onnx", {"model": "model.onnx", **DECLARED}).describe(prepared, {})

@@ -103,6 +103,24 @@ def test_orientation_is_not_applied() -> None:
     np.testing.assert_array_equal(decode_gray(turned, "a"), decode_gray(data, "a"))
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_of_a_tiff_is_not_applied_either(orientation: int) -> None:
+    from io import BytesIO
+
+    from PIL import Image
+
+    pixels = draw(9)
+    buffer = BytesIO()
+    Image.fromarray(pixels[:, :, ::-1]).save(buffer, "TIFF", tiffinfo={274: orientation})
+    turned = buffer.getvalue()
+    if orientation > 1:
+        data = np.frombuffer(turned, np.uint8)
+        turning = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        assert not np.array_equal(turning, pixels), "OpenCV turns it, told not to"
+    np.testing.assert_array_equal(decode_bgr(turned, "a"), pixels)
+    assert check_decodable(turned, "a") == inspect(turned, "a")
+
+
 def png_claiming(width: int, height: int) -> bytes:
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

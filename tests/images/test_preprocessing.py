@@ -115,10 +115,21 @@ def test_reduced_decoding_keeps_twice_the_size_needed():
         assert factor == 1 or math.ceil(side / factor) >= 2 * 224
 
 
+def test_a_strip_that_would_fill_the_memory_is_refused():
+    with pytest.raises(
+        ValueError, match=r"1 × 40000 pixels would become 224 × 8960000, more than 268,435,456"
+    ):
+        prepare(np.zeros((1, 40_000, 3), np.uint8), Preprocessing(resize="shorter", size=224))
+    one = prepare(np.zeros((1, 1, 3), np.uint8), Preprocessing(resize="shorter", size=24))
+    assert one.shape == (24, 24, 3)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"std": (0.2, 0.0, 0.2)},
+        {"mean": (0.5, math.nan, 0.5)},
+        {"std": (0.2, math.inf, 0.2)},
         {"resize": "pixels"},
         {"resize": "patches", "multiple": 16, "crop": 32},
         {"resize": "pixels", "multiple": 32, "size": 10, "least": 20},

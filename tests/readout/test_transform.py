@@ -142,3 +142,8 @@ def test_names_say_what_was_done_and_marks_what_was_learned_on_the_gallery():
     assert slug(whiten=whiten) == ("whitened.gallery-d256-w0.5", "whitened.gallery")
     with pytest.raises(ValueError, match="leave centre out"):
         slug(centre="gallery", whiten={})
+
+
+def test_whitening_can_be_switched_on():
+    assert ReadoutParameters(whiten=True) == ReadoutParameters(whiten={"source": "training"})  # type: ignore[arg-type]
+    assert ReadoutParameters(whiten=False).identity  # type: ignore[arg-type]

@@ -110,6 +110,10 @@ def test_what_is_out_of_range_is_refused_with_what_is_allowed():
     gallery = Matrix(real_numbers(5, 4))
     with pytest.raises(ParameterError, match=r"search\.index\.lists = 7: the gallery has 5 images"):
         build_index(gallery, np.arange(5), Index(kind="ivf-flat", lists=7, probes=2))
+    with pytest.raises(
+        ParameterError, match=r"probes = 100: there are 5 lists over 5 images; 1 to 5 are allowed"
+    ):
+        build_index(gallery, np.arange(5), Index(kind="ivf-flat", probes=100))
     with pytest.raises(ParameterError, match=r"subquantizers = 3: .* a divisor is allowed: 1, 2, 4"):
         build_index(gallery, np.arange(5), Index(kind="ivf-pq", subquantizers=3))
     with pytest.raises(ParameterError, match="gallery has 5 images; at least 16"):

@@ -132,6 +132,11 @@ def test_what_needs_dense_descriptors_is_refused(town: Town, made: Path, tmp_pat
 @pytest.mark.parametrize(
     ("more", "words"),
     [
+        ("rerank: {method: aqe}", "systems.words.rerank: descriptors of rootsift-bovw are sparse"),
+        (
+            "rerank: {method: geometry, shortlist: 10, after: {method: superglobal, shortlist: 20}}",
+            "systems.words.rerank.after: descriptors of rootsift-bovw are sparse",
+        ),
         ("readout: {dimension: 5}", "systems.words.readout: descriptors of rootsift-bovw are sparse"),
         ("search: {expansion: {}}", "systems.words.search.expansion: descriptors"),
         (

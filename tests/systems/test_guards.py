@@ -54,6 +54,7 @@ def good(settings): return Good()
 def prepare(settings): return Good(prepare=fail)
 def describe(settings): return Good(describe=fail)
 def batched(settings): return Good(describe=fail, in_workers=False)
+def leaves(settings): return Good(describe=lambda *_: exit(0))
 def key(settings): return Good(key=fail)
 def odd_key(settings): return Good(key=lambda: {1, 2})
 def learn(settings): return Good(learn=fail, learns=True)
@@ -120,6 +121,7 @@ def describe(town: Town, output: Path, encoder: str, cache: Cache | None = None,
         ("prepare", r"prepare of image '[gq]\d+' failed \(RuntimeError: two lines\)"),
         ("describe", r"describe of image '[gq]\d+' failed \(RuntimeError: two lines\)"),
         ("batched", r"describe of image '[gq]\d+' and the \d+ after it failed \(RuntimeError: two lines\)"),
+        ("leaves", r"describe of image '[gq]\d+' failed \(SystemExit: 0\)"),
         ("key", r"key failed \(RuntimeError: two lines\)"),
         ("odd_key", r"key failed \(TypeError: .*set"),
         ("learn", r"learn failed \(RuntimeError: two lines\)"),

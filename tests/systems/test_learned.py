@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -200,6 +201,18 @@ def test_texts_go_through_the_text_tower(mixed: Town, tmp_path: Path, use):
         query_views(mixed.manifest, both, "thumbnail", texts=True)
 
 
+def test_reduced_decoding_keeps_the_shapes_that_were_planned(tmp_path: Path, use):
+    (tmp_path / "images").mkdir()
+    for number, width in enumerate(range(1147, 1154)):  # some become a pixel wider when halved first
+        image = np.full((900, width, 3), 30 * number, np.uint8)
+        assert cv2.imwrite(str(tmp_path / "images" / f"{number}.jpg"), image)
+    entries = [replace(one, gallery=True) for one in list_entries("images", tmp_path)]
+    manifest = manifest_of(build_manifest(entries, tmp_path))
+    town = Town(tmp_path, manifest, GroundTruth((Query("q", "0.jpg", None),), {}))
+    use(make(preprocessing={"resize": "shorter", "size": 224, "reduced": True}))
+    assert len(open_shards(extract(town, tmp_path / "out")).ids) == 7
+
+
 def damage(town: Town, root: Path, *names: str) -> Town:
     """A copy in which some files are cut after the manifest was built, and the manifest says that is right."""
     import hashlib
@@ -239,6 +252,21 @@ def test_a_damaged_image_fails_or_is_listed(mixed: Town, tmp_path: Path, use, ca
     use(make(damaged="missing"))
     with pytest.raises(CairnError, match="none of the 30 images of a shard can be decoded"):
         extract(everything, tmp_path / "nothing")
+
+
+def test_a_file_that_is_gone_or_another_is_no_damaged_image(mixed: Town, tmp_path: Path, use):
+    town, cache = damage(mixed, tmp_path), Cache(tmp_path / "cache")
+    path = tmp_path / "images" / "g05.png"
+    content = path.read_bytes()
+    use(make(damaged="missing"))
+    for attempt, other in enumerate((content[:-200], None)):
+        path.unlink() if other is None else path.write_bytes(other)
+        with pytest.raises(ImageError, match="image g05: "):
+            extract(town, tmp_path / f"fails{attempt}", cache)
+    path.write_bytes(content)
+    assert "missing" not in json.loads(
+        (extract(town, tmp_path / "whole", cache) / "descriptors.json").read_text()
+    )
 
 
 def test_a_shard_whose_batches_were_halved_is_flagged(mixed: Town, tmp_path: Path, use, capsys):

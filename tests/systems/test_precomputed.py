@@ -16,6 +16,7 @@ import scipy.io
 import torch
 
 from cairn.encoders import load_encoder
+from cairn.encoders.feature_files import read_named
 from cairn.errors import InputError, ParameterError
 from cairn.files import file_digest
 from cairn.store.descriptors import open_queries, open_shards
@@ -292,6 +293,33 @@ def test_a_fault_is_one_line_that_names_it(
         write(town, tmp_path, **fault(features))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(lambda x: x.to_sparse(), id="sparse"),
+        pytest.param(lambda x: x.to("meta"), id="without values"),
+        pytest.param(lambda x: x.to(torch.float8_e4m3fn), id="8 bits"),
+        pytest.param(lambda x: torch.complex(x, x).conj(), id="conjugate"),
+    ],
+)
+def test_a_tensor_that_is_no_plain_one_is_named(tmp_path: Path, odd: Callable[[Any], Any]):
+    torch.save({"x": odd(torch.from_numpy(X))}, tmp_path / "x.pt")
+    with pytest.raises(InputError, match=r"x\.pt: x is no plain dense tensor"):
+        read_named(tmp_path / "x.pt", "x")
+
+
+def test_keys_that_are_numbers_can_be_named(tmp_path: Path):
+    torch.save({1: torch.from_numpy(X), 2: torch.zeros(1)}, tmp_path / "x.pt")
+    assert np.array_equal(read_named(tmp_path / "x.pt", "1"), X)
+
+
+def test_a_dataset_without_its_values_fills_no_memory(tmp_path: Path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (20_000, 20_000), "f4", chunks=(100, 100))
+    with pytest.raises(InputError, match=r"'x' of shape \(20000, 20000\) is not all there"):
+        read_named(tmp_path / "x.h5", "x")
 
 
 def test_ids_of_no_interest_are_left_out_where_that_is_said(town: Town, tmp_path: Path, features: Path):
