@@ -6,7 +6,16 @@ from assets.step import Job, step
 @step(
     scope="all",
     fan_in="scores",
-    gathers=("contamination", "training", "vocabulary", "descriptors", "readout", "verification", "heads"),
+    gathers=(
+        "contamination",
+        "training",
+        "vocabulary",
+        "descriptors",
+        "readout",
+        "reranker_training",
+        "verification",
+        "heads",
+    ),
     output="artifacts/heads",
     parameters=("runs",),
     kinds=("json",),
@@ -15,7 +24,7 @@ def head_report(job: Job) -> None:
     """Mean and deviation of each head over its seeds, differences against the pooled deviation, a verdict in words.
 
     And what the audits of classes and images found, and for each system which training uses (vocabulary, centring
-    and whitening, head) saw flagged images.
+    and whitening, re-ranker, head) saw flagged images.
     """
     from cairn.systems.head_report import report_heads
 

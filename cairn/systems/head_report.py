@@ -36,8 +36,8 @@ Runs = Mapping[str, Mapping[str, Mapping[str, float]]]
 def report_heads(root: Path, runs: Iterable[tuple[str, str]], output: Path) -> None:
     """Write `seeds.json`, `uses.json` and, for people, `report.txt` about the (benchmark, system) pairs.
 
-    Reads the artifacts `scores`, `contamination`, `training`, `vocabulary`, `descriptors`, `verification` and `heads`
-    under `root`.
+    Reads the artifacts `scores`, `contamination`, `training`, `vocabulary`, `descriptors`, `readout`,
+    `reranker_training`, `verification` and `heads` under `root`.
     ArtifactError, naming the file, where one of them is missing or damaged.
     """
     pairs = list(runs)
@@ -156,7 +156,7 @@ def audit_lines(root: Path, benchmark: str, system: str) -> list[str]:
 
 def uses_of(root: Path, benchmark: str, system: str) -> list[AuditedUse]:
     """What a system learns from images, and whether it saw flagged ones: pretraining, vocabulary, centring and
-    whitening, and each head."""
+    whitening, a re-ranker trained in the graph, and each head."""
     folder = _folder(root, benchmark)
     training = read_manifest(folder / "training" / "training.parquet")
     contamination = folder / "contamination"
@@ -181,6 +181,11 @@ def uses_of(root: Path, benchmark: str, system: str) -> list[AuditedUse]:
     if readout.is_file() and (origin := _read(readout).get("learned_from")):
         images = open_shards(folder / system / "training-descriptors").ids if origin == "training" else None
         uses.append(TrainingUse(name, "read-out", images, source if images else f"the {origin} itself"))
+    reranker = folder / system / "reranker" / "training.json"
+    if reranker.is_file() and (trained := _read(reranker))["method"] is not None:
+        which = trained.get("training_set", "all")
+        images = _images(training, contamination, which)
+        uses.append(TrainingUse(name, f"re-ranker {trained['method']}", images, f"{source}, {which}"))
     for protocol in _protocols(root, benchmark, system):
         images = _images(training, contamination, protocol)
         uses.append(TrainingUse(name, f"head {protocol}", images, f"{source}, {protocol}"))

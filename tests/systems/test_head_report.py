@@ -98,6 +98,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
     write_json(system / "readout" / "readout.json", {"learned_from": "training"})
+    (system / "reranker").mkdir()
+    write_json(system / "reranker" / "training.json", {"method": "ames"})
     options = {"ground_truth": base / "ground_truth", "manifest": base / "manifest", "metric": "map"}
     plain, scores = system / "ranking", root / "artifacts" / "scores" / "drawn"
     (system / "reranking").mkdir()
@@ -154,6 +156,7 @@ def test_every_use_of_training_images_is_audited(report: Path):
         "vocabulary": "saw no flagged image",
         "centring and whitening": "saw no flagged image",
         "read-out": f"saw {SHOWN * VIEWS} flagged images",
+        "re-ranker ames": f"saw {SHOWN * VIEWS} flagged images",
         "head decon": "saw no flagged image",
         "head standard": f"saw {SHOWN * VIEWS} flagged images",
     }
