@@ -8,19 +8,24 @@ from cairn.progress import say
 from cairn.results.table import collect_results, write_metrics, write_results
 
 ABOUT_FILE = "benchmark.json"
+NAMED = 3
+"""How many runs without scores are named; more would bury the table."""
 
 
 def gather_results(root: Path, runs: Iterable[tuple[str, str]], output: Path) -> None:
     """Write `results.parquet` and `metrics.json` (for `dvc metrics show`) of the (benchmark, system) pairs.
 
-    A run that has not been scored yet is left out and named on standard error; scores of runs that are no
-    longer listed are left out too.
+    Runs that have not been scored yet are left out, and the first of them named on standard error; scores of runs
+    that are no longer listed are left out too.
     """
     wanted = set(runs)
     rows = [row for row in collect_results(root) if (row.name.benchmark, row.name.system) in wanted]
     scored = {(row.name.benchmark, row.name.system) for row in rows}
-    for benchmark, system in sorted(wanted - scored):
-        say(f"{benchmark}/{system} has no scores yet: `cairn run {benchmark}/{system}` makes them")
+    missing = [f"{benchmark}/{system}" for benchmark, system in sorted(wanted - scored)]
+    for run in missing[:NAMED]:
+        say(f"{run} has no scores yet: `cairn run {run}` makes them")
+    if len(missing) > NAMED:
+        say(f"… and {len(missing) - NAMED} more; `cairn status` names them all, `cairn run` makes them")
     write_results(output / "results.parquet", rows)
     write_metrics(output / "metrics.json", rows, _synthetic(root, scored))
 
