@@ -257,7 +257,7 @@ def _write_facts(output: Path, work: Work, root: Path) -> None:
             say(f"{len(missing[what])} {what} are missing: no query finds them (first: {first}: {reason})")
         if work.encoder_name.startswith(PYTHON) and (names := _off_unit(stores[what])):
             say(
-                f"{len(names)} {what} have descriptors whose norm is not 1, which are compared by inner product as they "
+                f"{len(names)} {what} have descriptors whose norm is not 1, compared by inner product as they "
                 f"are (first: {names[0]}); {work.encoder_name} should divide rows by their L2 norm"
             )
     halved = sum(HALVED in metadata for store in stores.values() for metadata in store.shard_metadata)
