@@ -95,7 +95,9 @@ def test_the_database_opens_read_only_from_anywhere(root, tmp_path, monkeypatch)
     monkeypatch.chdir(elsewhere)
     with duckdb.connect(str(path), read_only=True) as connection:
         for view in VIEWS:
-            assert connection.execute(f"SELECT count(*) FROM {view.name}").fetchone()[0] > 0
+            count = connection.execute(f"SELECT count(*) FROM {view.name}").fetchone()[0]
+            # This project has no re-ranker with a network: what only that makes is an empty view.
+            assert (count > 0) == any(root.glob(view.files)), view.name
     assert not list(root.glob(".results*"))
 
 
