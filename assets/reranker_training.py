@@ -40,4 +40,5 @@ def reranker_training(job: Job) -> None:
         cache=Cache.of(job.root),
         code=job.digest,
         features_code=job.features,
+        training_set=job.parameters["training_set"],
     )

@@ -153,8 +153,12 @@ def uses_table(audited: "Iterable[AuditedUse]") -> "Table":
     """For each system, which training uses saw flagged images."""
     from rich.table import Table
 
+    audited = list(audited)
     table = Table(title="what training saw", title_justify="left", header_style="bold")
-    for name in ("system", "use", "images from"):
+    # Names are not broken as long as a line has room for them.
+    longest = max((len(one.system) for one in audited), default=0)
+    table.add_column("system", overflow="fold", min_width=min(longest, 44))
+    for name in ("use", "images from"):
         table.add_column(name, overflow="fold")
     table.add_column("images", justify="right")
     table.add_column("verdict")

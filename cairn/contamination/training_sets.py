@@ -92,6 +92,11 @@ class Reconciliation:
         )
 
     def __str__(self) -> str:
+        if self.closes and not self.too_small_classes:
+            return (
+                f"{self.flagged_classes:,} classes with {self.flagged_images:,} images are flagged, and the sets "
+                "differ by just these"
+            )
         equals = "=" if self.closes else "≠"
         return (
             f"{self.flagged_classes:,} classes with {self.flagged_images:,} images are flagged {equals} "

@@ -9,21 +9,26 @@ from cairn.results.names import NONE
 from cairn.results.table import collect_results, write_metrics, write_results
 
 ABOUT_FILE = "benchmark.json"
+NAMED = 3
+"""How many runs without scores are named; more would bury the table."""
 
 
 def gather_results(root: Path, runs: Iterable[tuple[str, str, str]], output: Path) -> None:
     """Write `results.parquet` and `metrics.json` (for `dvc metrics show`) of the runs: benchmark, system, head.
 
-    The head is `-` for none, else a protocol. A run that has not been scored yet is left out and named on standard
-    error; scores of runs and heads that are no longer listed are left out too.
+    The head is `-` for none, else a protocol. Runs that have not been scored yet are left out, and the first of them
+    named on standard error; scores of runs and heads that are no longer listed are left out too.
     """
     wanted = set(runs)
     rows = [
         row for row in collect_results(root) if (row.name.benchmark, row.name.system, row.name.head) in wanted
     ]
     scored = {(row.name.benchmark, row.name.system) for row in rows if row.name.head == NONE}
-    for benchmark, system in sorted({run[:2] for run in wanted} - scored):
-        say(f"{benchmark}/{system} has no scores yet: `cairn run {benchmark}/{system}` makes them")
+    missing = [f"{benchmark}/{system}" for benchmark, system in sorted({run[:2] for run in wanted} - scored)]
+    for run in missing[:NAMED]:
+        say(f"{run} has no scores yet: `cairn run {run}` makes them")
+    if len(missing) > NAMED:
+        say(f"… and {len(missing) - NAMED} more; `cairn status` names them all, `cairn run` makes them")
     write_results(output / "results.parquet", rows)
     write_metrics(output / "metrics.json", rows, _synthetic(root, scored))
 

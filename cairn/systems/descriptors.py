@@ -11,7 +11,7 @@ import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
-from cairn.encoders import encoder_facts, load_encoder
+from cairn.encoders import PYTHON, encoder_facts, load_encoder
 from cairn.errors import CairnError, InputError
 from cairn.executor import Executor, LocalExecutor
 from cairn.files import atomic, write_json
@@ -263,6 +263,11 @@ def _write_facts(output: Path, work: Work, root: Path) -> None:
         if missing[what]:
             first, reason = next(iter(missing[what].items()))
             say(f"{len(missing[what])} {what} are missing: no query finds them (first: {first}: {reason})")
+        if work.encoder_name.startswith(PYTHON) and (names := _off_unit(stores[what])):
+            say(
+                f"{len(names)} {what} have descriptors whose norm is not 1, compared by inner product as they "
+                f"are (first: {names[0]}); {work.encoder_name} should divide rows by their L2 norm"
+            )
     halved = sum(HALVED in metadata for store in stores.values() for metadata in store.shard_metadata)
     if halved:
         say(f"{halved} shards had batches halved for lack of memory: their last bits may differ elsewhere")
@@ -310,3 +315,14 @@ def _without_features(store: DescriptorStore) -> list[str]:
         found.extend(store.ids[start + int(row)] for row in np.flatnonzero(~block.any(axis=1)))
         start += len(block)
     return sorted(found)
+
+
+def _off_unit(store: DescriptorStore) -> list[str]:
+    """Ids whose descriptor is neither zero nor of L2 norm 1 to 1%, which float16 keeps; in the store's order."""
+    found, start = [], 0
+    for block in store.blocks():
+        norms = np.linalg.norm(block.astype(np.float32), axis=1)
+        off = (np.abs(norms - 1) > 0.01) & (norms > 0)
+        found.extend(store.ids[start + int(row)] for row in np.flatnonzero(off))
+        start += len(block)
+    return found

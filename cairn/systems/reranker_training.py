@@ -1,5 +1,6 @@
 """The step `reranker_training`: the network of a second stage, trained on the benchmark's training images."""
 
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,13 +36,15 @@ def train_reranker(
     cache: Cache | None,
     code: str,
     features_code: str,
+    training_set: str = "all",
 ) -> None:
     """Write the trained network and `training.json` into `output`; the latter alone where nothing is trained.
 
     `training` holds the training images, those of its rows that are marked so and have a class; `descriptors` is
     what `extract_training_descriptors` wrote; `parameters` is `reranker_training` of a system, None for none.
-    Images without local features are left out. InputError where no training image has a class, ParameterError
-    where the encoder has no local features.
+    `training_set`, where it is not "all", is written down: what `training` is a part of. Images without local
+    features are left out. InputError where no training image has a class, ParameterError where the encoder has no
+    local features.
     """
     if parameters is None:
         note = "this system's second stage has no network to train"
@@ -80,6 +83,9 @@ def train_reranker(
             cache=cache,
             code=code,
         )
+    if training_set != "all":
+        facts = json.loads((output / FACTS_FILE).read_text("utf-8"))
+        write_json(output / FACTS_FILE, facts | {"training_set": training_set})
     if cache is not None:
         cache.prune()
 

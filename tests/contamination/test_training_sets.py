@@ -127,3 +127,25 @@ def test_uses_that_saw_flagged_images() -> None:
     ]  # fmt: skip
     assert contaminated_systems(audited) == {"vlad": ("vocabulary",), "dinov2": ("backbone (unknown)",)}
     assert audited[0].as_json()["flagged_images_seen"] == 2
+
+
+def test_names_of_systems_stay_whole() -> None:
+    import io
+
+    from rich.console import Console
+
+    from cairn.contamination.show import uses_table
+
+    name = "toytown/rootsift-vlad-whitened"
+    origin = "toytown, all (centre, components, words)"
+    written = io.StringIO()
+    uses = audit_uses([TrainingUse(name, "centring and whitening", ["a"], origin)], {"a"})
+    Console(file=written, width=120).print(uses_table(uses))
+    assert f" {name} " in written.getvalue()
+
+
+def test_counts_where_no_flagged_class_was_too_small() -> None:
+    images = training(dict.fromkeys(range(5), 3))
+    standard, decon = standard_and_decon(images, {1, 2}, 2)
+    found = str(reconcile(images, standard, decon, {1, 2}))
+    assert found == "2 classes with 6 images are flagged, and the sets differ by just these"

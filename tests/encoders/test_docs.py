@@ -44,3 +44,5 @@ def test_the_module_in_the_page_works():
     made = names["build"]({})
     image = np.zeros((4, 5, 3), np.uint8)
     assert made.describe([made.prepare(image)], {}).shape == (1, 3)
+    [row] = made.describe([made.prepare(image + np.uint8(90))], {})
+    assert np.linalg.norm(row) == pytest.approx(1)  # as the protocol asks

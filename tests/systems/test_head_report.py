@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_ground_truth(base / "ground_truth", truth)
     write_json(base / "ground_truth" / "benchmark.json", {})
 
-    names = [
+    names: list[dict[str, Any]] = [
         {"id": f"l{n}", "name": f"Tower {n} of Smalltown", "place": "Smalltown"} for n in range(LANDMARKS)
     ]
     for number, name in enumerate(names):

@@ -320,10 +320,13 @@ def infinite(parameters): return Infinite()
 """
 
 
-def test_a_users_encoder_that_wants_batches(town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_users_encoder_that_wants_batches(
+    town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "batched.py").write_text(BATCHED)
     monkeypatch.syspath_prepend(str(tmp_path))
     out = run(town, tmp_path / "run", encoder="python:batched:mean")
+    assert "images have descriptors whose norm is not 1" in capsys.readouterr().err
     store = open_shards(out / "descriptors")
     flat = store.array()[store.row_of["g38"]]
     assert np.allclose(flat.astype(float), 90 / 255, atol=0.01) and store.dim == 3
