@@ -88,7 +88,8 @@ def print_verification(verification: Verification, console: "Console", strict: b
     elif not verification.passed(strict):
         console.print(Text(f"FAILED: --strict, and there are notes ({checked})", "bold red"))
     else:
-        console.print(Text(f"verified: every hash is what was recorded ({checked})", "bold green"))
+        scored = ", rankings scored again give the same numbers" if verification.rescored else ""
+        console.print(Text(f"verified: every hash is what was recorded{scored} ({checked})", "bold green"))
 
 
 def _number(trace: Trace, full: bool) -> "Text":
