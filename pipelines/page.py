@@ -40,7 +40,9 @@ def dagster_home(root: Path) -> Path:
 def serve(root: Path, host: str, port: int) -> int:
     """Run `dagster dev` until it is interrupted; its exit code."""
     os.environ["DAGSTER_HOME"] = str(dagster_home(root))
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "pipelines.definitions", "-d", str(root)]
+    # `dagster dev` warns on every start that it will one day be called otherwise; nobody here can act on that.
+    quiet = ["-W", "ignore:Function `dev_command` is superseded"]
+    command = [sys.executable, *quiet, "-m", "dagster", "dev", "-m", "pipelines.definitions", "-d", str(root)]
     command += ["-h", host, "-p", str(port)]
     # A session of its own: `dagster dev` starts daemons and servers that a signal to it alone would leave behind.
     process = subprocess.Popen(command, cwd=root, env=environment(), start_new_session=True)

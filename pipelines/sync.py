@@ -147,25 +147,28 @@ def lock_metadata(root: Path, node: Node, entry: Mapping[str, Any]) -> dict[str,
     from pipelines.generate import recorded_parameters
 
     recorded = recorded_parameters(entry)
-    metadata: dict[str, Any] = {
+    values: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}  # the page keeps this order: what people look for comes first
+    if (table := root / node.output / "scores.parquet").is_file():
+        values = _score_metadata(table)
+        metadata["numbers"] = values.pop("numbers")
+    if (table := root / node.output / "results.parquet").is_file():
+        import pyarrow.parquet as pq
+
+        metadata["numbers"] = pq.ParquetFile(table).metadata.num_rows
+    picture = root / node.output / "gallery.png"
+    if picture.is_file():
+        metadata["gallery"] = dg.MetadataValue.md(_embedded(picture))
+    metadata |= {
         "path": dg.MetadataValue.path(str(root / node.output)),
         "dvc_hash": data_version(node, entry),
         "code_digest": recorded.get("digest", ""),
         "parameters": dg.MetadataValue.json(recorded.get("parameters") or {}),
         "inputs": dg.MetadataValue.json({d["path"]: d.get("md5", "") for d in entry.get("deps") or []}),
     }
-    if (table := root / node.output / "scores.parquet").is_file():
-        metadata |= _score_metadata(table)
-    if (table := root / node.output / "results.parquet").is_file():
-        import pyarrow.parquet as pq
-
-        metadata["numbers"] = pq.ParquetFile(table).metadata.num_rows
     if measured := measurements(root, node):
         metadata["measured"] = dg.MetadataValue.json(measured)
-    picture = root / node.output / "gallery.png"
-    if picture.is_file():
-        metadata["gallery"] = dg.MetadataValue.md(_embedded(picture))
-    return metadata
+    return metadata | values
 
 
 def _score_metadata(path: Path) -> dict[str, Any]:

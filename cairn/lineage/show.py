@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cairn.lineage.graph import Code
-from cairn.lineage.sources import Source
+from cairn.lineage.sources import SOURCES_FILE, Source
 from cairn.lineage.tracing import Artifact, Trace
 from cairn.lineage.verifying import Verification
 from cairn.results.names import plain
@@ -46,6 +46,8 @@ def print_trace(trace: Trace, console: "Console", full: bool = False) -> None:
     )
     counts = f"{_count(len(trace.artifacts), 'artifact')}, {_count(len(trace.sources), 'source')}"
     console.print(Text(f"{counts} {of_them}"))
+    if not full:
+        _print_checksums(trace.sources, console)
     for source in trace.unverified:
         console.print(Text(plain(f"{source.status} source: {source.location}: {source.problem}"), "bold red"))
     for note in trace.notes:
@@ -86,7 +88,8 @@ def print_verification(verification: Verification, console: "Console", strict: b
     elif not verification.passed(strict):
         console.print(Text(f"FAILED: --strict, and there are notes ({checked})", "bold red"))
     else:
-        console.print(Text(f"verified: every hash is what was recorded ({checked})", "bold green"))
+        scored = ", rankings scored again give the same numbers" if verification.rescored else ""
+        console.print(Text(f"verified: every hash is what was recorded{scored} ({checked})", "bold green"))
 
 
 def _number(trace: Trace, full: bool) -> "Text":
@@ -210,6 +213,21 @@ def _digest(md5: str | None, full: bool) -> str:
     if md5 is None:
         return "no hash recorded"
     return f"md5 {md5}" if full else f"md5 {md5[:HASH_SHOWN]}"
+
+
+def _print_checksums(sources: Sequence[Source], console: "Console") -> None:
+    """Whole checksums, each on a line of its own: what a reader compares with `sha256sum`."""
+    from rich.text import Text
+
+    for source in sources[:NUMBERS_SHOWN]:
+        file = source.location
+        if "://" not in file and source.recorded_in.endswith(f"/{SOURCES_FILE}"):
+            file = f"{source.recorded_in.removesuffix(SOURCES_FILE)}{file}"
+        console.print(Text(f"  {plain(file)}"), soft_wrap=True)
+        for name, value in source.checksums.items():
+            console.print(Text(plain(f"    {name} {value}")), soft_wrap=True)
+    if len(sources) > NUMBERS_SHOWN:
+        console.print(Text(f"  … {len(sources) - NUMBERS_SHOWN} more (--full, --json)"))
 
 
 def _print_numbers(numbers: Sequence[str], console: "Console") -> None:

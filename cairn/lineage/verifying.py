@@ -32,7 +32,10 @@ ChangedCode = Callable[[Path, Mapping[str, Any]], Sequence[str]]
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. `numbers`: the names that were checked; counts are of what was read."""
+    """What `verify` found. `numbers`: the names that were checked; counts are of what was read.
+
+    `rescored`: whether every stored ranking was scored again; notes name those that could not be.
+    """
 
     numbers: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -41,6 +44,7 @@ class Verification:
     files: int
     size: int
     synthetic: tuple[str, ...] = field(default=())
+    rescored: bool = False
 
     @property
     def tainted(self) -> tuple[str, ...]:
@@ -112,8 +116,10 @@ def verify(
         found, said = check(scope)
         findings += found
         notes += said
+    rescored = False
     if rescore is not None:
         found, said = check_scores(scope, rescore, changed_code)
+        rescored = not said
         findings += found
         notes += said
     notes += package_notes(scope.codes.values())
@@ -130,4 +136,5 @@ def verify(
         files=sum(len(content.files) for content in scope.content.values()),
         size=sum(content.size for content in scope.content.values()),
         synthetic=tuple(sorted(synthetic_benchmarks(graph.root, benchmarks))),
+        rescored=rescored,
     )

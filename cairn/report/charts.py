@@ -290,7 +290,7 @@ def gains_chart(rows: Rows) -> Any:
         .encode(
             alt.X(
                 "share:Q",
-                title="queries, from the largest loss to the largest gain (percent)",
+                title="queries (percent), by their gain",
                 scale=alt.Scale(domain=[0, 100]),
             ),
             alt.Y("gain:Q", title="gain (points)"),

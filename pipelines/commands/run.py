@@ -149,7 +149,9 @@ def say_unpinned(root: Path, rows: list, console) -> None:
         )
 
 
-QUESTION = "SELECT system, stage, slice, round(100 * value, 1) AS map FROM results WHERE metric = 'map'"
+QUESTION = (
+    "SELECT system, stage, slice, round(100 * value, 1) AS map FROM results WHERE metric = 'map' ORDER BY ALL"
+)
 
 
 def example(rows: list) -> str:

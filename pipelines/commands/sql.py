@@ -70,6 +70,8 @@ def print_table(columns, rows, console) -> None:
 
     heads = [plain(column) for column in columns]
     cells = [[lines(_shown(value)) for value in row] for row in rows]
+    for index in range(len(heads)):
+        _align([row[index] for row in rows], cells, index)
     widths = [
         max(cell_len(line) for text in (head, *(row[index] for row in cells)) for line in text.split("\n"))
         for index, head in enumerate(heads)
@@ -93,6 +95,19 @@ def print_table(columns, rows, console) -> None:
     if not console.is_terminal:
         console.width = max(needed + 1, console.width)
     console.print(table)
+
+
+def _align(values: list, cells: list[list[str]], index: int) -> None:
+    """Give the fractions of a column as many decimals as the one that has most, so that their points align."""
+    fractions = [row for value, row in zip(values, cells, strict=True) if isinstance(value, float)]
+    if any(character in row[index] for row in fractions for character in "ein"):  # 1e-09, inf, nan
+        return
+    decimals = max((len(row[index].partition(".")[2]) for row in fractions), default=0)
+    for value, row in zip(values, cells, strict=True):
+        # A value that was rounded to six digits gets no zeros that it does not have.
+        if decimals and isinstance(value, float) and float(row[index]) == value:
+            whole, _, part = row[index].partition(".")
+            row[index] = f"{whole}.{part.ljust(decimals, '0')}"
 
 
 def _shown(value) -> str:

@@ -66,11 +66,13 @@ def tail(
 
 
 def _show(result, gallery: int, cutoff: int, per_query: bool) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
-    table = Table(title=f"mAP@{cutoff} at N = {gallery:,}", title_justify="left")
+    console.print(f"mAP@{cutoff} at N = {gallery:,} (percent)")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("estimator")
     table.add_column("mAP", justify="right")
     for name, value in result.estimates.items():
@@ -80,9 +82,10 @@ def _show(result, gallery: int, cutoff: int, per_query: bool) -> None:
         low, high = result.ci95[name]
         console.print(f"95% interval, {label}: {100 * low:.2f} to {100 * high:.2f}")
     if result.model_bias is not None:
-        console.print(f"self-calibrated model bias: {100 * result.model_bias:+.2f}")
+        console.print(f"model bias by self-calibration: {100 * result.model_bias:+.2f} points")
     if per_query:
-        rows = Table(title="AP per query")
+        console.print("AP per query (percent)")
+        rows = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for column in ("query", *result.per_query):
             rows.add_column(column, justify="right")
         for number, values in enumerate(zip(*result.per_query.values(), strict=True)):

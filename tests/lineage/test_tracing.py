@@ -86,6 +86,9 @@ def test_the_printed_tree_fits_and_shows_shared_parts_once(built):
     assert sum("above" in line for line in heads) == len(heads) - 1 > 0
     assert "synthetic images" in text
     assert "1 source pinned by a checksum" in text
+    assert (
+        f"  artifacts/toytown/sources/images.tar\n    sha256 {found.sources[0].checksums['sha256']}\n" in text
+    )
 
 
 def test_full_shows_every_hash_module_parameter_and_command(built):

@@ -191,6 +191,20 @@ def test_sql_on_a_narrow_terminal_prints_rows_as_lines():
     assert printed(sum(map(len, rows[0])) + 3 * 11, True)[2].count(rows[0][0]) == 12
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_sql_cuts_nothing_at_any_width_and_aligns_decimals(terminal):
+    from rich.console import Console
+
+    from pipelines.commands.sql import print_table
+
+    columns, rows = ("name", "gain", "queries"), [("a" * 20, -12.0, 3), ("b", -11.1, 50), ("c", None, 7)]
+    for width in range(10, 60):
+        console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+        print_table(columns, rows, console)
+        text = console.file.getvalue()
+        assert "…" not in text and "queries" in text and "-12.0" in text and "NULL" in text, width
+
+
 def test_trace_says_which_stage_it_took(project):
     shown = cairn(project, "trace", "toytown/rootsift-vlad/hard/map")
     assert "names no stage: this is the first one (global); there is also" in " ".join(shown.stdout.split())
