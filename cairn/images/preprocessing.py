@@ -114,6 +114,7 @@ def prepare(
 
     `stored` is the size before the image was reduced while decoding: what it becomes follows from that.
     """
+    import cv2
     import numpy as np
 
     height, width = stored or image.shape[:2]
@@ -122,10 +123,13 @@ def prepare(
         raise ValueError(
             f"{height} × {width} pixels would become {wanted[0]} × {wanted[1]}, more than {MOST_PIXELS:,}"
         )
-    rgb = np.ascontiguousarray(image[:, :, ::-1])
-    if wanted != rgb.shape[:2]:
-        rgb = _resized(rgb, wanted, rules.interpolation)
-    return rgb if rules.crop is None else _centre(rgb, rules.crop)
+    # Channels are resampled one by one, so they may change places last, when few pixels are left: swapping them in
+    # 4 megapixels takes numpy longer than decoding does.
+    if wanted != image.shape[:2]:
+        image = _resized(image, wanted, rules.interpolation)
+    if rules.crop is not None:
+        image = _centre(image, rules.crop)
+    return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_BGR2RGB)
 
 
 def reduction(height: int, width: int, rules: Preprocessing, scale: float = 1.0) -> int:
@@ -198,18 +202,20 @@ def _patch_budget(height: int, width: int, patch: int, most: int) -> Size:
     return scaled(low)
 
 
-def _resized(rgb: "np.ndarray", wanted: Size, interpolation: str) -> "np.ndarray":
+def _resized(image: "np.ndarray", wanted: Size, interpolation: str) -> "np.ndarray":
     import numpy as np
 
     height, width = wanted
     if interpolation == "area-linear":
         import cv2
 
-        shrinks = height < rgb.shape[0] or width < rgb.shape[1]
-        return cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+        shrinks = height < image.shape[0] or width < image.shape[1]
+        return cv2.resize(
+            image, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+        )
     from PIL import Image
 
-    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling[interpolation.upper()]))
+    return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling[interpolation.upper()]))
 
 
 def _centre(rgb: "np.ndarray", side: int) -> "np.ndarray":

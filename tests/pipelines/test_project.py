@@ -53,6 +53,7 @@ def test_a_second_system_computes_only_what_is_new(project: Project):
         "descriptors",
         "training_descriptors",
         "reranker_training",
+        "readout",
         "ranking",
         "local",
         "reranking",
