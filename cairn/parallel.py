@@ -127,6 +127,9 @@ def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -
     wait for work for ever."""
     import threading
 
+    from cairn.memory import reuse_buffers
+
+    reuse_buffers()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if initializer:
         initializer(*initargs)

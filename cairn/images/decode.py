@@ -20,26 +20,32 @@ MAX_PIXELS = 1 << 28
 """Largest image, 268 megapixels (a 200-megapixel phone fits): a few kilobytes can claim to hold billions."""
 
 
-def decode_bgr(data: bytes, image_id: str, reduced: int = 1) -> "np.ndarray":
+def decode_bgr(
+    data: bytes, image_id: str, reduced: int = 1, recorded: tuple[int, int] | None = None
+) -> "np.ndarray":
     """Decode an image file to uint8 [height, width, 3] in the order blue, green, red.
 
     Grey images get three equal channels, an alpha channel is dropped, 16 bits are scaled to 8. `reduced` (1, 2,
-    4 or 8) decodes a JPEG to that fraction of its sides, other formats whole. ImageError, naming the image, for
-    a file that is corrupt, truncated, of an unknown format or above MAX_PIXELS.
+    4 or 8) decodes a JPEG to that fraction of its sides, other formats whole. `recorded` is the height and width
+    that a manifest recorded for exactly these bytes (see ImageSource.read): their structure was checked then and
+    is not walked again, which takes half as long as decoding. ImageError, naming the image, for a file that is
+    corrupt, truncated, of an unknown format or above MAX_PIXELS.
     """
     import cv2
 
     modes = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}
-    if reduced == 1 or inspect(data, image_id).format != "JPEG":
-        return _decode(data, image_id, cv2.IMREAD_COLOR)
+    if reduced == 1 or data[:2] != b"\xff\xd8":
+        return _decode(data, image_id, cv2.IMREAD_COLOR, recorded)
+    if recorded is None:
+        inspect(data, image_id)
     return _pixels(data, image_id, modes[reduced])
 
 
-def decode_gray(data: bytes, image_id: str) -> "np.ndarray":
+def decode_gray(data: bytes, image_id: str, recorded: tuple[int, int] | None = None) -> "np.ndarray":
     """Decode an image file to uint8 [height, width]: luma, for a JPEG its own Y channel. Errors as above."""
     import cv2
 
-    return _decode(data, image_id, cv2.IMREAD_GRAYSCALE)
+    return _decode(data, image_id, cv2.IMREAD_GRAYSCALE, recorded)
 
 
 def inspect(data: bytes, image_id: str) -> Header:
@@ -102,13 +108,17 @@ def crop_pixels(box: "Box", width: int, height: int, query_id: str) -> tuple[int
     return x1, y1, x2, y2
 
 
-def _decode(data: bytes, image_id: str, mode: int) -> "np.ndarray":
-    header = inspect(data, image_id)
+def _decode(data: bytes, image_id: str, mode: int, recorded: tuple[int, int] | None) -> "np.ndarray":
+    if recorded is None:
+        header = inspect(data, image_id)
+        height, width = header.height, header.width
+    else:
+        height, width = recorded
     pixels = _pixels(data, image_id, mode)
-    if pixels.shape[:2] != (header.height, header.width):
+    if pixels.shape[:2] != (height, width):
         raise ImageError(
             f"image {image_id}: decodes to {pixels.shape[1]} × {pixels.shape[0]} pixels, "
-            f"its header says {header.width} × {header.height}"
+            f"its {'header says' if recorded is None else 'manifest says'} {width} × {height}"
         )
     return pixels
 

@@ -91,7 +91,9 @@ def mine(descriptors: NDArray[np.float32], labels: Sequence[str], candidates: in
     similarity = np.empty(index.shape, np.float32)
     for start in range(0, n, 1024):
         rows = np.arange(start, min(start + 1024, n))
-        block = descriptors[rows].astype(np.float32) @ descriptors.T.astype(np.float32)
+        # In float64 and rounded: the last bits of a float32 product differ between processors, the triplets drawn
+        # by it, and whether an interrupted training is recognised, must not.
+        block = (descriptors[rows].astype(np.float64) @ descriptors.T.astype(np.float64)).astype(np.float32)
         block[np.arange(len(rows)), rows] = -np.inf
         order = np.argsort(-block, axis=1, kind="stable")[:, :count]
         index[rows], similarity[rows] = order, np.take_along_axis(block, order, 1)

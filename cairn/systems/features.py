@@ -30,12 +30,16 @@ def pixels(source: ImageSource, view: View, colour: bool, reduced: int = 1) -> n
     A JPEG in colour without a box may be `reduced` (see decode_bgr). ImageError or InputError, naming image or
     query, where it cannot be read or the box does not fit.
     """
-    image_id = source.manifest.image_id[view.row]
+    manifest = source.manifest
+    image_id, size = (
+        manifest.image_id[view.row],
+        (int(manifest.height[view.row]), int(manifest.width[view.row])),
+    )
     data = source.read(view.row)
     if colour:
-        image = decode_bgr(data, image_id, reduced if view.box is None else 1)
+        image = decode_bgr(data, image_id, reduced if view.box is None else 1, size)
     else:
-        image = decode_gray(data, image_id)
+        image = decode_gray(data, image_id, size)
     return image if view.box is None else crop(image, view.box, view.name)
 
 

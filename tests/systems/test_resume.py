@@ -52,7 +52,7 @@ def test_killed_at_random_moments(town: Town, tmp_path: Path):
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=repository,
-            env={"PYTHONPATH": str(repository), "CAIRN_WORKERS": "2", "PATH": "/usr/bin:/bin"},
+            env=os.environ | {"PYTHONPATH": str(repository), "CAIRN_WORKERS": "2"},
             start_new_session=True,
         )
         assert child.stdout is not None and child.stdout.readline() == b"on\n"

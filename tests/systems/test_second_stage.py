@@ -308,7 +308,7 @@ def test_killed_it_goes_on_where_it_was(
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=repository,
-        env={"PYTHONPATH": str(repository), "CAIRN_WORKERS": "1", "PATH": os.environ["PATH"]},
+        env=os.environ | {"PYTHONPATH": str(repository), "CAIRN_WORKERS": "1"},
         start_new_session=True,
     )
     assert child.stdout is not None and child.stdout.readline() == b"on\n"
