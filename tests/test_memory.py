@@ -30,5 +30,6 @@ def test_freed_buffers_are_used_again():
         )
 
     once = (44 << 20) // 4096
-    assert faults("no") > 20 * once  # what is avoided, so that the next line can fail
+    if faults("no") < 20 * once:
+        pytest.skip("malloc of this machine keeps such buffers by itself (huge pages, or another libc)")
     assert faults("yes") < 3 * once
