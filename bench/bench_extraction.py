@@ -24,10 +24,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from cairn.encoders.network import NetworkEncoder, NetworkParameters
@@ -38,23 +37,27 @@ from cairn.systems import extraction
 from cairn.systems.batching import Clock, described_shards
 from cairn.systems.extraction import gallery_views, prepared, work_of
 
-MEAN = torch.tensor((0.485, 0.456, 0.406)).view(1, 3, 1, 1)
-STD = torch.tensor((0.229, 0.224, 0.225)).view(1, 3, 1, 1)
+if TYPE_CHECKING:
+    import torch
+
+# torch is imported where it is used: worker processes import the main module, and that of a step has no torch either.
 
 
 class Wrapped:
     """A network as the encoder takes it."""
 
     def __init__(
-        self, model: torch.nn.Module, device: torch.device, pick: Callable[[Any], torch.Tensor]
+        self, model: "torch.nn.Module", device: "torch.device", pick: "Callable[[Any], torch.Tensor]"
     ) -> None:
         self.model, self.device, self.pick = model.eval().to(device), device, pick
 
-    def images(self, pixels: torch.Tensor) -> torch.Tensor:
+    def images(self, pixels: "torch.Tensor") -> "torch.Tensor":
         return self.pick(self.model(pixels))
 
 
 def main() -> int:
+    import torch
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,6 +81,8 @@ def main() -> int:
 
 def device_bound(folder: Path, count: int, rounds: int) -> dict[str, Any]:
     """Seconds of the whole way and of the bare forward."""
+    import torch
+
     manifest = archive(folder / "small.tar", count, (640, 480))
     network = dinov2("small", torch.device("cpu"))
     encoder = made(network, {"resize": "shorter", "size": 256, "crop": 224})
@@ -100,6 +105,8 @@ def device_bound(folder: Path, count: int, rounds: int) -> dict[str, Any]:
 
 def decode_bound(folder: Path, count: int, rounds: int) -> dict[str, Any]:
     """Images per second of Cairn, of a plain loop, and of the workers without a network."""
+    import torch
+
     manifest = archive(folder / "large.tar", count, (2464, 1632))
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 32, 7, 4), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3, 2), torch.nn.ReLU(),
@@ -110,6 +117,9 @@ def decode_bound(folder: Path, count: int, rounds: int) -> dict[str, Any]:
     work = work_of(manifest, folder, encoder, "small")
     views = gallery_views(manifest, np.arange(count))
     clock = Clock()
+    mean, std = (
+        torch.tensor(values).view(1, 3, 1, 1) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    )
 
     def cairn() -> None:
         list(described_shards([views], work, "Describing images", clock))
@@ -128,7 +138,7 @@ def decode_bound(folder: Path, count: int, rounds: int) -> dict[str, Any]:
                 left, top = round((image.width - 224) / 2), round((image.height - 224) / 2)
                 image = image.crop((left, top, left + 224, top + 224))
                 pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)[None]
-                torch.nn.functional.normalize(model((pixels - MEAN) / STD), dim=1)
+                torch.nn.functional.normalize(model((pixels - mean) / std), dim=1)
 
     seconds = best({"cairn": cairn, "workers_alone": alone, "plain_loop": plain}, rounds)
     rates = {name: count / value for name, value in seconds.items()}
@@ -144,6 +154,8 @@ def decode_bound(folder: Path, count: int, rounds: int) -> dict[str, Any]:
 
 def on_gpu(folder: Path, count: int) -> dict[str, Any] | str:
     """Share of the time in which the device computes, or why there is none."""
+    import torch
+
     if not torch.cuda.is_available():
         return "no CUDA device on this machine: not measured"
     device = torch.device("cuda")
@@ -188,8 +200,10 @@ def on_gpu(folder: Path, count: int) -> dict[str, Any] | str:
     }
 
 
-def matrix_rate(device: torch.device) -> float:
+def matrix_rate(device: "torch.device") -> float:
     """Operations per second of float16 products of 8192 × 8192."""
+    import torch
+
     a, b = (torch.randn(8192, 8192, device=device, dtype=torch.float16) for _ in range(2))
     for _ in range(3):
         a @ b
@@ -201,8 +215,9 @@ def matrix_rate(device: torch.device) -> float:
     return 20 * 2 * 8192**3 / (time.perf_counter() - started)
 
 
-def dinov2(size: str, device: torch.device) -> Wrapped:
+def dinov2(size: str, device: "torch.device") -> Wrapped:
     """DINOv2-S or -L with random weights."""
+    import torch
     from transformers import Dinov2Config, Dinov2Model
 
     width, layers, heads = {"small": (384, 12, 6), "large": (1024, 24, 16)}[size]
