@@ -38,9 +38,11 @@ def code() -> None:
 
 def step(name: str, key: str) -> None:
     """Run one step of one run or benchmark (a stage of dvc.yaml)."""
+    from cairn.memory import reuse_buffers
     from pipelines.project import enter_root
     from pipelines.runner import run_step
 
+    reuse_buffers()  # this process does nothing else
     run_step(enter_root(), name, key)
 
 
