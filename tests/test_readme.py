@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cairn.errors import CairnError
+from cairn.parameters import load_parameters
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text("utf-8")
 NAMED = sorted(set(re.findall(r"(?:^|`|· `?)cairn\s+([a-z][a-z-]+)", README, re.M)))
@@ -54,9 +57,30 @@ def test_every_linked_file_exists():
             assert (REPOSITORY / link).exists(), link
 
 
-def test_the_yaml_in_the_readme_is_what_params_yaml_has():
+def test_every_page_is_linked_from_the_readme():
+    pages = {f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")}
+    assert pages <= set(re.findall(r"\]\(([^)#]+)", README))
+
+
+def test_the_yaml_in_the_readme_is_what_params_yaml_has_or_may_have(tmp_path):
     parameters = yaml.safe_load((REPOSITORY / "params.yaml").read_text("utf-8"))
-    for block in re.findall(r"```yaml\n(.*?)```", README, re.S):
+    blocks = re.findall(r"```yaml\n(.*?)```", README, re.S)
+    added = []
+    for block in blocks:
         for section, entries in yaml.safe_load(block).items():
             for name, entry in entries.items():
-                assert parameters[section][name] == entry
+                if name in parameters[section]:
+                    assert parameters[section][name] == entry
+                else:
+                    added.append(name)
+                    parameters[section][name] = entry
+    assert blocks and added
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(parameters), "utf-8")
+    checked = load_parameters(path)
+    assert set(added) <= set(checked.systems)
+    # What the checks of that are worth: a key that does not exist is refused.
+    parameters["systems"][added[0]]["resize"] = 224
+    path.write_text(yaml.safe_dump(parameters), "utf-8")
+    with pytest.raises(CairnError, match=f"{added[0]}.*resize"):
+        load_parameters(path)
