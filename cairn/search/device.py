@@ -39,7 +39,7 @@ def checked_device(name: str) -> "torch.device":
 
 
 def multiply_on(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
-    """`cairn.search.tiles.multiply` on a device."""
+    """`cairn.search.products.multiply` on a device."""
     import torch
 
     device = checked_device(name)

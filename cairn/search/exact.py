@@ -13,6 +13,7 @@ import numpy as np
 
 from cairn.executor import Executor, LocalExecutor
 from cairn.search.levels import Judged, Levels
+from cairn.search.products import multiply
 from cairn.search.scanning import Answers, Part, Questions, first, room, scan
 from cairn.search.tiles import (
     QUERY_BLOCK,
@@ -20,7 +21,6 @@ from cairn.search.tiles import (
     NotFiniteError,
     Tile,
     fill,
-    multiply,
     query_blocks,
     tile_rows,
 )

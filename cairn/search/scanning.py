@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cairn.search.levels import Levels
+from cairn.search.products import multiply
 from cairn.search.tiles import (
     QUERY_BLOCK,
     NotFiniteError,
@@ -14,7 +15,6 @@ from cairn.search.tiles import (
     Tile,
     check_finite,
     fill,
-    multiply,
     tile_rows,
     tiles,
 )

@@ -1,8 +1,9 @@
 """The tile plan of exact search: which images and queries are multiplied together, always in the same shape.
 
 The gallery is cut into tiles of `tile_rows` images, the last one padded with zeros, and queries into blocks of
-QUERY_BLOCK, padded likewise; every product is one matrix product of that one shape, on one thread. So a pair's
-score depends neither on the number of threads or machines nor on where in the gallery the image stands.
+QUERY_BLOCK, padded likewise; every product is one matrix product of that one shape, on one thread
+(`cairn.search.products`). So a pair's score depends neither on the number of threads or machines nor on where in
+the gallery the image stands.
 """
 
 from collections.abc import Iterable, Iterator
@@ -115,12 +116,6 @@ def query_blocks(queries: np.ndarray) -> list[np.ndarray]:
         blocks.append(np.zeros((queries.shape[1], QUERY_BLOCK), np.float32))
         blocks[-1][:, : len(part)] = part.T
     return blocks
-
-
-def multiply(images: np.ndarray, block: np.ndarray, products: np.ndarray) -> None:
-    """`products` (float32 [tile rows, QUERY_BLOCK]) of a tile and a block, on the threads BLAS has here."""
-    with np.errstate(over="ignore", invalid="ignore"):  # an error of our own names query and image
-        np.matmul(images, block, out=products)
 
 
 def check_finite(products: np.ndarray, queries: int, begin: int, start: int) -> None:

@@ -82,7 +82,7 @@ def test_changed_pixels_change_the_descriptors_with_a_warm_cache(project: Projec
     path = project.root / "cairn" / "images" / "decode.py"
     path.write_text(
         path.read_text("utf-8")
-        + "\n_plain = decode_gray\n\n\ndef decode_gray(data, name):\n    return _plain(data, name)[::-1].copy()\n",
+        + "\n_plain = decode_gray\n\n\ndef decode_gray(*asked):\n    return _plain(*asked)[::-1].copy()\n",
         "utf-8",
     )
     ran = project.repro()

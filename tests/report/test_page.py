@@ -79,6 +79,7 @@ def test_every_plot_is_drawn_with_a_table_behind_it(opened: Tab):
         assert figure.locator("svg path, svg line").count() > 3
         assert "undefined" not in figure.inner_text()
         figure.locator("summary").click()
+        figure.locator("tbody tr").first.wait_for(state="attached")  # the table is filled when it is opened
         rows = figure.locator("tbody tr").count()
         assert rows > 0 and f"{rows:,}" in figure.locator("summary").inner_text()
         assert figure.locator("[role=img]").get_attribute("aria-label")
