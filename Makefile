@@ -43,7 +43,7 @@ test: $(VENV)/.installed-dev $(VENV)/rocrate/.installed ## the whole suite, lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python cairn
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev ## format, lint, types
 	$(BIN)/ruff format .
