@@ -10,6 +10,7 @@ from typing import Any
 
 from cairn.errors import CairnError
 from cairn.lineage.graph import SCORES_FILE
+from cairn.results.names import printable
 from cairn.results.table import RESULTS_PATH
 
 # Another processor may add in another order; a value that differs by more was not computed from these files.
@@ -87,7 +88,7 @@ def _differing(one: Any, other: Any, place: str) -> Iterator[tuple[str, Any, Any
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, str) and isinstance(other, str) and one != other:
-        one, other = _number(one), _number(other)  # a cell of a CSV file
+        one, other = _number(one), _number(other)  # cells of a CSV file
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or (
             one != one and other != other
@@ -106,6 +107,4 @@ _ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 
 
 def _shown(value: Any) -> str:
-    from cairn.results.names import printable
-
-    return printable(str(value), 80)
+    return printable(value, 80) if isinstance(value, str) else str(value)[:80]
