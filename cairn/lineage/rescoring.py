@@ -3,6 +3,7 @@
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def _check(
     if artifact not in GATHERED:
         # The numbers come first: where only a picture could not be drawn, they are there.
         try:
-            again = {str(row.name): row for row in read_results(folder / SCORES_FILE)}
+            again = {str(row.name): _relative(row, scope.root) for row in read_results(folder / SCORES_FILE)}
         except CairnError as error:
             return [], [f"{artifact} cannot be scored again: {problem or error}"]
     elif problem is not None:
@@ -119,6 +120,13 @@ def _difference(stored: Result, again: Result | None) -> str | None:
         if not equal:
             return f"its {name} is {_shown(before)}, its stored ranking gives {_shown(after)}"
     return None
+
+
+def _relative(row: Result, root: Path) -> Result:
+    """What was scored again read its inputs where they lie; a stored row names them as the project does."""
+    return replace(
+        row, computed_from=tuple(path.removeprefix(f"{root.as_posix()}/") for path in row.computed_from)
+    )
 
 
 def _shown(value: Any) -> str:
