@@ -196,7 +196,7 @@ def _by_sign(above: str, level: str, below: str):
 
 
 def _apart(value: Decimal) -> str:
-    return f"{abs(value):f} points {'above' if value > 0 else 'below'}" if value else "level with"
+    return f"{abs(value):f} points {'above' if value > 0 else 'below' if value < 0 else 'away from'}"
 
 
 def _place(slice_name: str) -> str:

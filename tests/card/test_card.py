@@ -249,7 +249,7 @@ def test_a_lost_gain_and_none_at_all_are_said_as_they_are(project: Path) -> None
         row for row in read_results(project / RESULTS_PATH) if str(row.name).endswith("global/hard/map")
     )
     assert edited(project, "geometry-k100", value=same.value) == [
-        f"{geometry} (38.39) is level with rootsift-vlad without re-ranking (38.39).",
+        f"{geometry} (38.39) is 0.00 points away from rootsift-vlad without re-ranking (38.39).",
         BETTER.format(
             "re-ranked with geometry-k100",
             "2.93 points above",
@@ -266,7 +266,7 @@ def test_a_best_without_an_interval_and_a_tie_are_said_as_they_are(project: Path
     top = next(row for row in read_results(project / RESULTS_PATH) if str(row.name).endswith("k100/hard/map"))
     tied = edited(project, "global", "tiny-histogram", value=top.value, low=0.0, high=1.0)[-1]
     assert tied == BETTER.format(
-        "re-ranked with geometry-k100", "level with", "with no 95% interval to tell them apart"
+        "re-ranked with geometry-k100", "0.00 points away from", "with no 95% interval to tell them apart"
     )
 
 
@@ -286,7 +286,8 @@ def test_options_around_the_search_and_other_metrics_are_named(project: Path) ->
     ]
     assert sentences(card, "best-system") == [
         "On toytown (µAP), rootsift-vlad re-ranked with geometry-k100-on-aqe-n10 is the better of 2 systems, "
-        "5.25 points above tiny-histogram with aqe-n10 and without re-ranking, which lies outside the 95% interval of the best."
+        "5.25 points above tiny-histogram with aqe-n10 and without re-ranking, which lies outside the 95% interval of "
+        "the best."
     ]
 
 
