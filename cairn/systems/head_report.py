@@ -288,7 +288,7 @@ def _text(
         console.print(f"{system}: heads {' and '.join(analysis.protocols)}")
         for part in seed_tables(analysis):
             console.print(part)
-        cells = [f"{one.cell} {without[one.cell]:.2f}" for one in analysis.cells if one.cell in without]
+        cells = [f"{one.cell} {without[one.cell]:.1f}" for one in analysis.cells if one.cell in without]
         console.print(f"Without a head: {', '.join(cells)}.\n")
     table = Table(header_style="bold")
     for name in ("system", "slice", SHOWN, REST):
