@@ -23,22 +23,24 @@ def sample(job: Job, stored: Path, items: int, seed: int) -> dict[str, Any]:
     from cairn.encoders import load_writer
     from cairn.errors import InputError
     from cairn.images.manifest import read_manifest
-    from cairn.systems.sampling import sample_descriptors
+    from cairn.systems.sampling import compare_sample, recomputed_sample
 
     if load_writer(job.parameters["encoder"]) is not None:
         raise InputError(
             f"{job.parameters['encoder']}: run the step again instead, which is quick: no image is read"
         )
-    return sample_descriptors(
-        read_manifest(job.inputs["manifest"] / "manifest.parquet"),
-        asked(job),
-        job.root,
-        job.inputs["vocabulary"],
-        job.parameters["encoder"],
-        job.parameters["settings"],
-        stored,
-        items=items,
-        seed=seed,
+    return compare_sample(
+        recomputed_sample(
+            read_manifest(job.inputs["manifest"] / "manifest.parquet"),
+            asked(job),
+            job.root,
+            job.inputs["vocabulary"],
+            job.parameters["encoder"],
+            job.parameters["settings"],
+            stored,
+            items=items,
+            seed=seed,
+        )
     )
 
 

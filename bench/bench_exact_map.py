@@ -19,13 +19,14 @@ Anonymous memory (RssAnon) is read in a process of its own, beyond what it has a
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,27 @@ TOP = 1600
 TARGETS = {"floor": 1.3, "scripts": 8.0, "faiss": 2.0, "memory": 512.0}
 
 Judged = list[dict[str, np.ndarray]]
+
+
+def pool_arguments(parser: argparse.ArgumentParser, slow: str) -> None:
+    """Add what both benches of the pool take; `slow` says what runs in the slow rounds alone."""
+    parser.add_argument("--rows", type=int, default=ROWS, help="images in the gallery")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--slow-rounds", type=int, default=1, help=slow)
+    parser.add_argument("--folder", type=Path, help="keep the pool here, and use the one that is here")
+
+
+@contextlib.contextmanager
+def pool(kept: Path | None, rows: int) -> Iterator[Path]:
+    """The folder with the pool, written where there is none yet; the first line of the report is printed."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = kept or Path(temporary)
+        if not (folder / QUERIES_FILE).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_pool(folder, rows)
+        load = os.getloadavg()[0]
+        print(f"{QUERIES} queries × {rows:,} images × {DIM}, {workers()} threads, load {load:.1f}")
+        yield folder
 
 
 def write_pool(folder: Path, rows: int) -> None:
@@ -310,25 +332,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=ROWS, help="images in the gallery")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--slow-rounds", type=int, default=1, help="rounds in which faiss and the scripts' way run"
-    )
-    parser.add_argument("--folder", type=Path, help="keep the pool here, and use the one that is here")
+    pool_arguments(parser, "rounds in which faiss and the scripts' way run")
     parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.memory:
         memory(asked.memory, asked.rows)
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = asked.folder or Path(temporary)
-        if not (folder / QUERIES_FILE).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_pool(folder, asked.rows)
-        print(
-            f"{QUERIES} queries × {asked.rows:,} images × {DIM}, {workers()} threads, load {os.getloadavg()[0]:.1f}"
-        )
+    with pool(asked.folder, asked.rows) as folder:
         report(
             measure(folder, asked.rows, asked.rounds, asked.slow_rounds), measured_memory(folder, asked.rows)
         )

@@ -14,12 +14,10 @@ Run: `python bench/bench_search.py` (about 3 minutes on two cores; `--rows 10000
 
 import argparse
 import contextlib
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +28,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.bench_exact_map import (
     DIM,
     QUERIES,
-    ROWS,
     TARGETS,
     TOP,
     judged_images,
     line,
     measured_memory,
     places,
+    pool,
+    pool_arguments,
     read_once,
     timed,
     unit,
-    write_pool,
 )
+from bench.bench_rounding import Memory
 from cairn.errors import ParameterError
 from cairn.parallel import workers
 from cairn.search import Index
 from cairn.search.exact import Found, exact_search
 from cairn.search.index import build_index, index_facts, write_index
-from cairn.store.descriptors import QUERIES_FILE, open_queries, open_shards
+from cairn.store.descriptors import open_queries, open_shards
 
 MANY = 100_000
 INDEX_ROWS, INDEX_QUERIES, CLUSTERS = 30_000, 200, 2_000
@@ -160,11 +159,8 @@ def same(one: Sequence[Found], other: Sequence[Found]) -> bool:
     )
 
 
-@dataclass
-class Clustered:
+class Clustered(Memory):
     """Unit descriptors around random centres, float16, in memory."""
-
-    rows: np.ndarray
 
     @classmethod
     def drawn(cls, count: int, seed: int) -> "Clustered":
@@ -172,19 +168,6 @@ class Clustered:
         generator = np.random.default_rng(seed)
         noise = unit(generator.standard_normal((count, DIM), dtype=np.float32))
         return cls(unit(centres[generator.integers(CLUSTERS, size=count)] + noise).astype(np.float16))
-
-    @property
-    def dim(self) -> int:
-        return self.rows.shape[1]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        yield self.rows
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        return self.rows[rows]
 
 
 def indexes(rows: int) -> None:
@@ -220,22 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=ROWS, help="images in the gallery")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--slow-rounds", type=int, default=1, help="rounds of faiss.knn and of the top 100,000"
-    )
+    pool_arguments(parser, "rounds of faiss.knn and of the top 100,000")
     parser.add_argument("--index-rows", type=int, default=INDEX_ROWS)
     parser.add_argument("--no-ray", action="store_true", help="leave Ray out")
-    parser.add_argument("--folder", type=Path, help="keep the pool here, and use the one that is here")
     asked = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = asked.folder or Path(temporary)
-        if not (folder / QUERIES_FILE).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_pool(folder, asked.rows)
-        load = os.getloadavg()[0]
-        print(f"{QUERIES} queries × {asked.rows:,} images × {DIM}, {workers()} threads, load {load:.1f}")
+    with pool(asked.folder, asked.rows) as folder:
         best = one_pass(folder, asked.rows, asked.rounds, asked.slow_rounds)
         report(best, measured_memory(folder, asked.rows))
         print("\nthe same result as on one thread:")

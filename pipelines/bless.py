@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.step import Job
 from cairn.errors import ArtifactError, UsageError
 from cairn.files import dvc_digest, write_json
 from cairn.parameters import load_parameters
@@ -16,7 +15,7 @@ from pipelines.bridge import commit_stage, read_lock, reproduce, status
 from pipelines.generate import recorded_parameters
 from pipelines.graph import Node, build_graph
 from pipelines.project import BLESSINGS, PARAMETERS
-from pipelines.runner import read_record
+from pipelines.runner import PACKAGES_FILE, job_of, read_record
 from pipelines.versions import data_version
 
 
@@ -88,21 +87,11 @@ def _compare(root: Path, node: Node, sample: int, seed: int) -> Comparison:
         os.environ["CAIRN_CACHE"] = str(Path(scratch) / "cache")
         output = Path(scratch) / "output"
         output.mkdir()
-        job = Job(
-            root=root,
-            benchmark=node.benchmark,
-            system=node.system,
-            inputs={name: Path(path) for name, path in node.inputs.items()},
-            output=output,
-            parameters=record["parameters"],
-            digest=record["digest"],
-            features=record["features"],
-            head=node.head,
-        )
+        job = job_of(node, record, root, output)
         if node.step.sample is not None and sample > 0:
             return Comparison(**node.step.sample(job, root / node.output, sample, seed))
         node.step.function(job)
-        write_json(output / "packages.json", record["packages"])
+        write_json(output / PACKAGES_FILE, record["packages"])
         return _compare_files(root / node.output, output)
 
 

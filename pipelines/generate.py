@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from assets.step import Step, steps
-from cairn.errors import ParameterError
+from cairn.errors import CairnError, ParameterError
 from cairn.files import atomic
-from cairn.parameters import Parameters
+from cairn.lineage.graph import CODE_STAGE
+from cairn.lineage.lock_checks import Declared
+from cairn.parameters import Parameters, load_parameters
 from pipelines.graph import build_graph, external_paths, instances, stage_address
 from pipelines.plots import plot_entries
 from pipelines.project import CODE, PARAMETERS, PIPELINE, RESULTS
@@ -50,6 +52,20 @@ def check_pipeline(root: Path, parameters: Parameters) -> None:
             f"{PIPELINE} does not match assets/ and {PARAMETERS} (a benchmark was added or a declaration changed); "
             "run `cairn generate`, which rewrites it"
         )
+
+
+def declared_stages(root: Path) -> dict[str, Declared]:
+    """Stage → the paths that it is declared to read and to write; nothing where `params.yaml` cannot be read."""
+    try:
+        parameters = load_parameters(root / PARAMETERS)
+        nodes = build_graph(parameters)
+        found = {CODE_STAGE: Declared((*SOURCE_DIRECTORIES, *user_files(parameters)), CODE)}
+    except CairnError:
+        return {}  # verification says what the files are, whatever params.yaml has become
+    for stage, node in nodes.items():
+        inputs = dict.fromkeys([*node.inputs.values(), *node.externals.values()])
+        found[stage] = Declared(tuple(inputs), node.output)
+    return found
 
 
 def user_files(parameters: Parameters) -> list[str]:

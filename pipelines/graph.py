@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from assets.step import Step, steps
-from cairn.errors import CairnError
-from cairn.parameters import Parameters, load_parameters
-from pipelines.project import CODE, PARAMETERS
+from cairn.parameters import Parameters
+from pipelines.project import CODE
 
 
 @dataclass(frozen=True)
@@ -42,15 +40,6 @@ def build_graph(parameters: Parameters) -> dict[str, Node]:
             node = _node(step, key, place, parameters, nodes)
             nodes[node.stage] = node
     return nodes
-
-
-def declared_inputs(root: Path) -> dict[str, tuple[str, ...]]:
-    """Stage → the artifacts that it is declared to read; nothing where `params.yaml` cannot be read."""
-    try:
-        nodes = build_graph(load_parameters(root / PARAMETERS))
-    except CairnError:
-        return {}  # verification says what the files are, whatever params.yaml has become
-    return {stage: tuple(dict.fromkeys(node.inputs.values())) for stage, node in nodes.items()}
 
 
 def instances(step: Step, parameters: Parameters) -> dict[str, dict[str, str]]:

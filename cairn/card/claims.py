@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.errors import LineageError, ParameterError
 from cairn.results.database import check_read_only
-from cairn.results.names import plain, printable
+from cairn.results.names import FIRST_STAGE, is_first, plain, printable
+from cairn.results.show import METRIC_TITLES, SLICE_TITLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -169,14 +170,18 @@ def _sentence(claim: Claim, row: Mapping[str, Any]) -> str:
 
 def _formatted(claim: Claim, field: str, value: Any, form: str) -> str:
     where = f"{claim.file}: claim {claim.name!r}: {{{field}:{form}}}"
-    if form and form not in _FORMS:
-        raise ParameterError(f"{where}: the format is one of {', '.join(_FORMS)}")
+    if form and form not in (*_FORMS, *_WORDS):
+        raise ParameterError(f"{where}: the format is one of {', '.join((*_FORMS, *_WORDS))}")
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise LineageError(f"{where} is {value}: a claim cannot state it")
     if isinstance(value, float):
         value = Decimal(repr(value)).quantize(TWO_DECIMALS)
     if not form:
         return str(value)
+    if form in _WORDS:
+        if not isinstance(value, str):
+            raise ParameterError(f"{where} is {printable(str(value))}: a text is expected")
+        return _WORDS[form](value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise ParameterError(f"{where} is {printable(str(value))}: a number is expected")
     return _FORMS[form](Decimal(value))
@@ -190,10 +195,39 @@ def _by_sign(above: str, level: str, below: str):
     return lambda value: above if value > 0 else below if value < 0 else level
 
 
+def _apart(value: Decimal) -> str:
+    return f"{abs(value):f} points {'above' if value > 0 else 'below' if value < 0 else 'away from'}"
+
+
+def _place(slice_name: str) -> str:
+    """What follows the benchmark's name: nothing where there is one slice alone."""
+    return (
+        ""
+        if slice_name == "all"
+        else f" {slice_name.capitalize() if slice_name in SLICE_TITLES else slice_name}"
+    )
+
+
+def _staged(stage: str) -> str:
+    """What follows a system's name: its second stage, or that it has none, with the options around its search."""
+    if not is_first(stage):
+        return f"re-ranked with {stage}"
+    options = stage.removeprefix(FIRST_STAGE).removeprefix("-")
+    return f"with {options} and without re-ranking" if options else "without re-ranking"
+
+
+def _metric(metric: str) -> str:
+    family, at, depth = metric.partition("@")
+    return METRIC_TITLES.get(family, family) + at + depth
+
+
 _FORMS = {
     "signed": _signed,
     "size": lambda value: f"{abs(value):f}",
     "direction": _by_sign("above", "away from", "below"),
+    "apart": _apart,
     "adds": _by_sign("adds", "adds", "loses"),
     "than": _by_sign("over", "over", "against"),
+    "best": lambda value: "better" if value == 2 else "best",
 }
+_WORDS = {"metric": _metric, "slice": _place, "stage": _staged}

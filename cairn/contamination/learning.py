@@ -17,7 +17,7 @@ ALL, MATCHED = "all", "matched"
 
 def read_facts(contamination: Path) -> dict[str, Any]:
     """What `write_contamination` wrote. ArtifactError, naming the file, where it cannot be read."""
-    return _json(Path(contamination) / FACTS_FILE)
+    return read_json(Path(contamination) / FACTS_FILE)
 
 
 def read_set(contamination: Path, protocol: str) -> frozenset[int]:
@@ -30,7 +30,7 @@ def read_set(contamination: Path, protocol: str) -> frozenset[int]:
         else:
             why = facts.get("note", f"{path} is missing")
         raise InputError(f"there is no training set {protocol!r}: {why}")
-    return frozenset(_json(path)["class_ids"])
+    return frozenset(read_json(path)["class_ids"])
 
 
 def learning_manifest(training: Manifest, contamination: Path, training_set: str) -> Manifest:
@@ -58,13 +58,14 @@ def flagged_images(training: Manifest, contamination: Path) -> frozenset[str] | 
     facts = read_facts(contamination)
     if not facts["audited"]:
         return None
-    leak = _json(Path(contamination) / LEAK_FILE)
+    leak = read_json(Path(contamination) / LEAK_FILE)
     ids = {one["id"] for one in leak["classes"] if facts["stance"] in one["stances"]}
     rows = training.rows(train=True).tolist()
     return frozenset(training.image_id[row] for row in rows if int(training.label[row] or -1) in ids)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """What a step wrote. ArtifactError, naming the file, where it cannot be read."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:

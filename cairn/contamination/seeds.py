@@ -221,6 +221,11 @@ def pearson(a: np.ndarray, b: np.ndarray) -> float | None:
     return max(-1.0, min(1.0, float(x @ y) / scale))
 
 
+def shown(points: float, sign: str = "") -> str:
+    """With one decimal, as every table of percentages has it; `sign` "+" writes it always. Never -0.0."""
+    return f"{round(points, 1) + 0.0:{sign}.1f}"
+
+
 def verdict(analysis: SeedAnalysis) -> str:
     """Sentences computed from the numbers: how many differences the seeds explain, and what can be said."""
     first, second = analysis.protocols
@@ -230,12 +235,12 @@ def verdict(analysis: SeedAnalysis) -> str:
     sentences = [
         f"{within} of {len(cells)} differences ({second} less {first}) are within one pooled standard "
         f"deviation of runs that differ in their seed alone; the largest, relative to it, is "
-        f"{largest.difference:+.2f} on {largest.cell}"
+        f"{shown(largest.difference, '+')} on {largest.cell}"
         + (f" ({abs(largest.in_sd):.1f} pooled sd)." if largest.in_sd is not None else ".")
     ]
     beyond = [one for one in cells if one.excludes_zero]
     if beyond:
-        named = ", ".join(f"{one.cell} {one.difference:+.2f}" for one in beyond)
+        named = ", ".join(f"{one.cell} {shown(one.difference, '+')}" for one in beyond)
         sentences.append(
             f"The 95% interval excludes 0 for {named}: there the protocols differ beyond the seeds."
         )
@@ -249,7 +254,7 @@ def verdict(analysis: SeedAnalysis) -> str:
         reach = max(max(abs(end) for end in one.interval) for one in cells if one.interval is not None)
         sentences.append(
             f"No 95% interval excludes 0: the runs show no effect, which is not to show that there is none; "
-            f"no mean moves by more than {most:.2f} {unit}, and the intervals reach {reach:.2f}."
+            f"no mean moves by more than {shown(most)} {unit}, and the intervals reach {shown(reach)}."
         )
     if analysis.selected_on is not None:
         bench = analysis.selected_on.partition("/")[0]

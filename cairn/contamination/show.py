@@ -126,17 +126,19 @@ def seed_tables(analysis: "SeedAnalysis") -> "Iterable[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
+    from cairn.contamination.seeds import shown
+
     first, second = analysis.protocols
     table = Table(title=f"seeds ({analysis.unit})", title_justify="left", header_style="bold")
     table.add_column("cell")
     for name in (first, second, "difference [95%]", "pooled sd", "in pooled sd"):
         table.add_column(name, justify="right")
     for one in analysis.cells:
-        spreads = [f"{each.mean:.2f} ± {each.sd:.2f} (n={each.n})" for each in (one.first, one.second)]
+        spreads = [f"{shown(each.mean)} ± {shown(each.sd)} (n={each.n})" for each in (one.first, one.second)]
         low, high = one.interval or (float("nan"), float("nan"))
-        relative = "–" if one.in_sd is None else f"{one.in_sd:+.2f}"
-        gap = f"{one.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
-        table.add_row(_text(one.cell), *spreads, gap, f"{one.pooled_sd:.2f}", relative)
+        relative = "–" if one.in_sd is None else shown(one.in_sd, "+")
+        gap = f"{shown(one.difference, '+')} [{shown(low, '+')}, {shown(high, '+')}]"
+        table.add_row(_text(one.cell), *spreads, gap, shown(one.pooled_sd), relative)
     yield table
     if analysis.correlations:
         moves = Table(title="correlation across runs", title_justify="left", header_style="bold")

@@ -8,14 +8,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cairn.encoders.presets import with_preset
 from cairn.encoders.protocol import Learned, Training
-from cairn.encoders.weights import Weights
+from cairn.encoders.weights import Weights, check_model
 from cairn.errors import CairnError, ParameterError
 from cairn.images.preprocessing import Preprocessing, Size, output_size, prepare, reduction
 
@@ -70,6 +70,20 @@ class NetworkParameters(BaseModel):
     @classmethod
     def _filled(cls, values: Any) -> Any:
         return with_preset(values, cls.DEFAULTS)
+
+
+class PinnedParameters(NetworkParameters):
+    """Keys of an encoder whose weights are a path, or what a repository on the hub has at one commit."""
+
+    model: str
+    """The weights: a path (`./…`, `../…` or `/…`), or the repository on the hub (`owner/name`)."""
+    revision: str | None = None
+    """The commit on the hub: 40 hexadecimal digits."""
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        check_model(self.model, self.revision)
+        return self
 
 
 class Network(Protocol):

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from cairn.encoders.network import NetworkEncoder, NetworkParameters
+from cairn.encoders.network import NetworkEncoder, PinnedParameters
 from cairn.encoders.weights import (
     Weights,
-    check_model,
     external_model,
     fill,
     read_tensors,
@@ -31,24 +30,15 @@ FEATURE_MODULES = ()
 HUB_FILES = ("open_clip_model.safetensors", "model.safetensors")
 
 
-class Parameters(NetworkParameters):
+class Parameters(PinnedParameters):
     """Keys of `openclip`. By default shorter side 224, centre crop 224, bicubic, CLIP's mean and std."""
 
     DEFAULTS: ClassVar = {"preprocessing": {"size": 224, "crop": 224, "mean": CLIP_MEAN, "std": CLIP_STD}}
 
     architecture: str = Field(min_length=1)
     """open_clip's name: `ViT-B-32`, `ViT-SO400M-14-SigLIP-384`."""
-    model: str
-    """The weights: a path, or the repository on the hub."""
-    revision: str | None = None
-    """The commit on the hub: 40 hexadecimal digits."""
     quick_gelu: bool = False
     """Models trained by OpenAI, and some others, use this activation; weights do not tell."""
-
-    @model_validator(mode="after")
-    def _pinned(self) -> "Parameters":
-        check_model(self.model, self.revision)
-        return self
 
 
 @dataclass

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from cairn.encoders.network import NetworkEncoder, NetworkParameters
+from cairn.encoders.network import NetworkEncoder, PinnedParameters
 from cairn.encoders.pooling import Pooling, pool
 from cairn.encoders.weights import (
     Weights,
-    check_model,
     external_model,
     fill,
     read_tensors,
@@ -35,7 +34,7 @@ class TimmPooling(Pooling):
     kind: Literal["head", "cls", "mean", "gem"] = "head"
 
 
-class Parameters(NetworkParameters):
+class Parameters(PinnedParameters):
     """Keys of `timm`. Preprocessing by default: shorter side 224, centre crop 224, ImageNet's mean and std.
 
     What timm says about the model (mean, std, interpolation, input size) is compared: a difference is an error
@@ -44,18 +43,9 @@ class Parameters(NetworkParameters):
 
     architecture: str = Field(min_length=1)
     """timm's name: `vit_base_patch14_reg4_dinov2.lvd142m`, `vit_pe_core_base_patch16_224.fb`."""
-    model: str
-    """The weights: a path, or the repository on the hub (`timm/…`)."""
-    revision: str | None = None
-    """The commit on the hub: 40 hexadecimal digits."""
     pooling: TimmPooling = TimmPooling()
     as_timm: bool = True
     """Whether mean and std must be those that timm states for the model."""
-
-    @model_validator(mode="after")
-    def _pinned(self) -> "Parameters":
-        check_model(self.model, self.revision)
-        return self
 
 
 @dataclass

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import model_validator
-
-from cairn.encoders.network import NetworkEncoder, NetworkParameters
+from cairn.encoders.network import NetworkEncoder, PinnedParameters
 from cairn.encoders.pooling import Pooling, pool
-from cairn.encoders.weights import Weights, check_loaded, check_model, folder_weights
+from cairn.encoders.weights import Weights, check_loaded, folder_weights
 from cairn.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,19 +17,10 @@ if TYPE_CHECKING:
 PACKAGES = ("transformers", "safetensors")
 
 
-class HubParameters(NetworkParameters):
+class HubParameters(PinnedParameters):
     """Keys of an encoder whose weights are a folder of transformers: a path, or a hub id with its commit."""
 
-    model: str
-    """`./folder`, `/folder`, or `owner/name` on the hub."""
-    revision: str | None = None
-    """The commit on the hub: 40 hexadecimal digits."""
     pooling: Pooling = Pooling()
-
-    @model_validator(mode="after")
-    def _pinned(self) -> "HubParameters":
-        check_model(self.model, self.revision)
-        return self
 
 
 def encoder(

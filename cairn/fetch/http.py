@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,19 @@ _WHOLE = re.compile(rf"bytes \*/({_NUMBER})")
 
 @dataclass(frozen=True)
 class Policy:
-    """Seconds to wait for a connection and for the next bytes; how often to try again, with what backoff."""
+    """Seconds to wait for a connection and for the next bytes; how often to try again, with what backoff.
+
+    Of a transfer at least `least` bytes must come in every `window` seconds: a server that sends a byte now and then
+    never makes anybody wait long enough for `read`. The default is 1 kB/s, at which a gigabyte takes 11 days.
+    """
 
     connect: float = 20.0
     read: float = 60.0
     retries: int = 6
     backoff: float = 1.0
     longest: float = 120.0
+    least: int = 65_536
+    window: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -106,12 +113,12 @@ def open_url(
     try:
         with response:
             _refuse_downgrade(url, response)
-            yield _answer(url, response, start, validator)
+            yield _answer(url, response, start, validator, policy)
     except (urllib3.exceptions.HTTPError, requests.exceptions.RequestException, TimeoutError) as error:
         raise Interrupted(_reason(error)) from None
 
 
-def _answer(url: str, response: Any, start: int, validator: str | None) -> Answer:
+def _answer(url: str, response: Any, start: int, validator: str | None, policy: Policy) -> Answer:
     status = response.status_code
     if status == 416 and start:
         whole = _WHOLE.fullmatch(response.headers.get("Content-Range", ""))
@@ -125,7 +132,7 @@ def _answer(url: str, response: Any, start: int, validator: str | None) -> Answe
     if "html" in response.headers.get("Content-Type", "") and not url.endswith((".html", ".htm")):
         raise SourceError(f"{url}: answered with a web page instead of the file (moved, or behind a login?)")
     found = _validator(response.headers)
-    chunks = response.raw.stream(CHUNK, decode_content=False)
+    chunks = _chunks(response.raw, policy)
     if status == 200:
         return Answer(0, _length(response.headers), found, chunks)
     span = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -133,6 +140,24 @@ def _answer(url: str, response: Any, start: int, validator: str | None) -> Answe
     if not span or int(span[1]) != start or (validator and found and found != validator):
         raise Interrupted("the file changed on the server", RESTART)
     return Answer(start, None if span[2] == "*" else int(span[2]), found or validator, chunks)
+
+
+def _chunks(raw: Any, policy: Policy) -> Iterator[bytes]:
+    """What comes, as it comes: a read of a fixed size would wait for the last of its bytes, however slowly they drip.
+
+    Raises Interrupted where less than `policy.least` bytes come in `policy.window` seconds.
+    """
+    began, came = time.monotonic(), 0
+    while chunk := raw.read1(CHUNK, decode_content=False):
+        came += len(chunk)
+        passed = time.monotonic() - began
+        if passed >= policy.window:
+            if came < policy.least * (passed / policy.window):
+                raise Interrupted(
+                    f"only {came:,} bytes came in {passed:.3g} s, {policy.least:,} are expected"
+                )
+            began, came = time.monotonic(), 0
+        yield chunk
 
 
 RESTART = object()

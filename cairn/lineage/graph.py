@@ -14,6 +14,7 @@ from cairn.results.table import RESULTS_PATH, Result, read_json_object, read_res
 ARTIFACTS = "artifacts/"
 CODE_FOLDER = "artifacts/code/"
 CODE_STAGE = "code"
+SCORES_FILE = "scores.parquet"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from cairn.results.names import printable
 LOCK = "dvc.lock"
 LARGEST_LOCK = 256 << 20
 LARGEST_VALUES = 5_000_000
+SCHEMA = "2.0"
 STAGE_KEYS = ("cmd", "deps", "params", "outs")
 """What DVC writes of a stage; it refuses any other key."""
 
@@ -24,13 +25,16 @@ _HASH = re.compile(r"[0-9a-f]{32}(\.dir)?")
 class Recorded:
     """A path with what DVC recorded for it: md5 (a directory's ends in `.dir`), bytes, number of files.
 
-    `md5` is None where DVC recorded none, or another kind of hash (a URL's ETag).
+    `md5` is None where DVC recorded none, or another kind of hash (a URL's ETag). `hash` is the kind that DVC
+    names: `md5`; without it DVC takes the md5 for one over text with other line ends. `size` and `files` are None
+    where they are absent or no whole numbers.
     """
 
     path: str
     md5: str | None
     size: int | None = None
     files: int | None = None
+    hash: str | None = None
 
     @property
     def is_directory(self) -> bool:
@@ -52,7 +56,7 @@ def read_lock(root: Path) -> dict[str, Stage]:
     """The stages of `root/dvc.lock` by name, in the file's order.
 
     Raises LineageError, one line that names the entry, where the file is missing, is no YAML, has another
-    structure, or names an output outside the project: it is read as a file from outside.
+    schema or structure, or names an output outside the project: it is read as a file from outside.
     """
     path = Path(root) / LOCK
     if not path.is_file():
@@ -64,14 +68,20 @@ def read_lock(root: Path) -> dict[str, Stage]:
 
 def parse_lock(content: bytes, path: Path) -> dict[str, Stage]:
     """The stages in the bytes of a lock file; `path` is what errors call it. Errors as `read_lock`."""
-    document = _parse(content, path)
+    document = parse_yaml(content, path)
     stages = document.get("stages") if isinstance(document, dict) else None
     if not isinstance(stages, dict):
-        raise LineageError(f"{path}: no mapping `stages`; a lock file of DVC 3 has schema '2.0' and stages")
+        raise LineageError(
+            f"{path}: no mapping `stages`; a lock file of DVC 3 has schema '{SCHEMA}' and stages"
+        )
+    if document.get("schema") != SCHEMA:
+        said = printable(repr(document.get("schema")), 40)
+        raise LineageError(f"{path}: schema is {said}, expected '{SCHEMA}'; `git checkout {LOCK}`")
     return {str(name): _stage(path, str(name), entry) for name, entry in stages.items()}
 
 
-def _parse(content: bytes, path: Path) -> Any:
+def parse_yaml(content: bytes, path: Path) -> Any:
+    """The values in a YAML file as DVC reads them (YAML 1.2); LineageError, one line, where it is none."""
     import yaml
 
     try:
@@ -93,12 +103,22 @@ def _loader() -> Any:
     """PyYAML's safe loader with the scalars of YAML 1.2, which DVC writes.
 
     In YAML 1.1 `1e-05` would be a text, `off` a truth value and `1:30` the number 90: the recorded parameters
-    would not be those that ran.
+    would not be those that ran. A key that stands twice is refused, as DVC refuses it.
     """
     import yaml
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    loader = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+
+    def construct_mapping(self: Any, node: Any, deep: bool = False) -> Any:
+        written = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(set(written)) < len(written):
+            twice = next(key for key in written if written.count(key) > 1)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {printable(twice, 40)} stands twice", node.start_mark
+            )
+        return base.construct_mapping(self, node, deep)
+
+    loader = type("Loader", (base,), {"yaml_implicit_resolvers": {}, "construct_mapping": construct_mapping})
     for tag, pattern, first in (
         ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
         ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -166,10 +186,14 @@ def _recorded(where: str, key: str, item: Any) -> Recorded:
         raise LineageError(
             f"{where}: md5 {printable(str(md5), 50)} of {printable(path)} is not a hash of DVC"
         )
-    size, files = item.get("size"), item.get("nfiles")
+    kind = item.get("hash")
     return Recorded(
-        path, md5, size if isinstance(size, int) else None, files if isinstance(files, int) else None
+        path, md5, _whole(item.get("size")), _whole(item.get("nfiles")), None if kind is None else str(kind)
     )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _output(where: str, item: Any) -> Recorded:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cairn.errors import LineageError
-from cairn.lineage.graph import CODE_FOLDER, Code, Edge, Graph
+from cairn.lineage.graph import CODE_FOLDER, CODE_STAGE, Code, Edge, Graph
 from cairn.lineage.hashing import Content, recorded_files
 from cairn.lineage.lock import Stage
 from cairn.results.table import RESULTS_PATH, Result
@@ -30,10 +30,12 @@ class Finding:
 
     `kind`: `changed`, `missing`, `unexpected` (a file that was not there), `unreadable`, `outdated` (a stage
     consumed another version of its input than is recorded now), `unrecorded` (no stage in `dvc.lock` makes
-    it), `command` and `parameters` (what `dvc.lock` records is not what the stage runs), `image`, `source`,
-    `score` (the stored rankings give another value).
+    it), `command` and `parameters` (what `dvc.lock` records is not what the stage runs), `entry` (a size, a number
+    of files, a kind of hash in `dvc.lock` that is not the artifact's), `image`, `source`, `row` (the results table
+    says something else than the scores), `score` (the stored rankings give something else).
     `artifact`: the output or source; `file`: the exact file in it, None where it cannot be told.
-    `expected`, `found`: digests. `numbers`: the names of exactly the numbers downstream of it.
+    `expected`, `found`: what is recorded and what there is (mostly digests). `numbers`: the names of exactly the
+    numbers downstream of it.
     """
 
     kind: str
@@ -89,10 +91,15 @@ class Scope:
             for group in mine
         }
 
+    @property
+    def complete(self) -> bool:
+        """Whether all numbers were chosen."""
+        return len(self.chosen) == len(self.numbers)
+
     @functools.cached_property
     def others(self) -> Sequence[str]:
         """Where all numbers were chosen: the recorded outputs, code apart, that none of them rests on."""
-        if len(self.chosen) < len(self.numbers):
+        if not self.complete:
             return []
         code = CODE_FOLDER.rstrip("/")
         return sorted(set(self.graph.outputs) - set(self.outputs) - {code})
@@ -119,6 +126,30 @@ class Scope:
         return list(
             {stage.name: stage for stage in map(self.graph.producer.get, self.outputs) if stage}.values()
         )
+
+    @functools.cached_property
+    def other_stages(self) -> Sequence[Stage]:
+        """The stages that made `others`, each once."""
+        return list(
+            {stage.name: stage for stage in map(self.graph.producer.get, self.others) if stage}.values()
+        )
+
+    @property
+    def every_stage(self) -> Sequence[Stage]:
+        """The stages in this scope, those of `others`, and the one that recorded their code."""
+        return [*self.stages, *self.other_stages, *([self.code_stage] if self.code_stage else [])]
+
+    @functools.cached_property
+    def code_stage(self) -> Stage | None:
+        """The stage that recorded the code of what is in this scope."""
+        return self.graph.stages.get(CODE_STAGE) if self.codes else None
+
+    @functools.cached_property
+    def folders(self) -> Sequence[str]:
+        """The folders that the table and the code were made from: they hold outputs, or the code itself."""
+        stages = [self.graph.producer[path] for path in self.table] if self.complete else []
+        stages += [self.code_stage] if self.code_stage else []
+        return sorted({item.path for stage in stages for item in stage.inputs} - set(self.outputs))
 
     @functools.cached_property
     def users_of_code(self) -> Sequence[str]:

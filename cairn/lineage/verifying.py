@@ -1,6 +1,6 @@
 """Recomputes every hash under the numbers, and names what differs and exactly the numbers it taints."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,21 @@ from cairn.lineage.checks import (
     code_notes,
     package_notes,
 )
+from cairn.lineage.entries import check_entries
 from cairn.lineage.graph import CODE_FOLDER, load_graph, load_numbers
 from cairn.lineage.hashing import hash_paths
 from cairn.lineage.history import history_notes
-from cairn.lineage.lock_checks import check_commands, check_parameters, check_recorded, input_notes
+from cairn.lineage.lock_checks import (
+    Declared,
+    check_commands,
+    check_parameters,
+    check_recorded,
+    declared_notes,
+)
 from cairn.lineage.past import DigestOf
 from cairn.lineage.rescoring import Rescore, check_scores
 from cairn.lineage.revision import read_revision
+from cairn.lineage.rows import check_rows
 from cairn.lineage.scope import Finding, Scope
 from cairn.results.names import resolve
 from cairn.results.table import synthetic_benchmarks
@@ -76,15 +84,15 @@ def verify(
     threads: int | None = None,
     digest_of: DigestOf | None = None,
     rescore: Rescore | None = None,
-    declared: Mapping[str, Collection[str]] | None = None,
+    declared: Mapping[str, Declared] | None = None,
 ) -> Verification:
     """Recompute the hashes of everything under the numbers called `names`; without names, of all that is recorded.
 
     `changed_code(root, record)` names the files whose code is no longer what a code file lists; it comes from
     whoever knows how code is digested, and so does `digest_of(path, content)`, with which the recorded code is
     looked up in git's history. `rescore(root, stage, folder)` runs a stage that scores once more, into `folder`,
-    so that stored and recomputed numbers can be compared. `declared`: stage → the inputs that it is declared with,
-    so that one taken out of `dvc.lock` is noticed. Needs neither DVC nor Dagster. The
+    so that stored and recomputed numbers can be compared. `declared`: stage → what `params.yaml` declares it with,
+    so that what was taken out of `dvc.lock` is noticed. Needs neither DVC nor Dagster. The
     result does not depend on `threads`. Raises LineageError or ArtifactError where there is nothing to start
     from: no `dvc.lock`, no results table, or one that is damaged; an unknown number.
     """
@@ -97,7 +105,7 @@ def verify(
 
     code = [CODE_FOLDER.rstrip("/")] if scope.codes else []
     paths = [*scope.outputs, *scope.others, *scope.readers, *scope.codes, *code]
-    scope.content = hash_paths(graph.root, paths, threads)
+    scope.content = hash_paths(graph.root, [*paths, *scope.folders], threads)
 
     findings: list[Finding] = list(scope.unrecorded)
     notes = list(read_revision(graph.root).notes)
@@ -105,9 +113,11 @@ def verify(
         check_recorded,
         check_commands,
         check_parameters,
+        check_entries,
         check_outputs,
         check_others,
         check_table,
+        check_rows,
         check_chain,
         check_sources,
         check_images,
@@ -123,7 +133,7 @@ def verify(
         findings += found
         notes += said
     notes += package_notes(scope.codes.values())
-    notes += input_notes(scope, declared or {})
+    notes += declared_notes(scope, declared or {})
     notes += code_notes(scope, changed_code)
     if changed_code is not None and digest_of is not None:
         notes += history_notes(scope, changed_code, digest_of)
@@ -133,8 +143,8 @@ def verify(
         findings=tuple(findings),
         notes=tuple(dict.fromkeys(notes)),
         artifacts=len(scope.outputs) + sum(1 for path in scope.others if scope.content[path].files),
-        files=sum(len(content.files) for content in scope.content.values()),
-        size=sum(content.size for content in scope.content.values()),
+        files=sum(len(scope.content[path].files) for path in dict.fromkeys(paths)),
+        size=sum(scope.content[path].size for path in dict.fromkeys(paths)),
         synthetic=tuple(sorted(synthetic_benchmarks(graph.root, benchmarks))),
         rescored=rescored,
     )

@@ -53,6 +53,8 @@ _FRAGMENTS = {
     # A stored column never hides what the path says, and helper columns stay out.
     "rest": "COLUMNS(lambda c: c NOT IN ('filename', 'file_row_number', 'benchmark', 'system'))",
     "ranked": "COLUMNS(lambda c: c NOT IN ('filename', 'benchmark', 'system', 'stage', 'folder'))",
+    # What lies there of runs that `params.yaml` no longer lists would answer for runs that nobody asked about.
+    "listed": "SEMI JOIN (FROM runs WHERE head = '-') USING (benchmark, system)",
     "number": f"concat_ws('/', {', '.join(FIELDS)}) AS number",
     "parquet": "read_parquet($files, filename = true, union_by_name = true, hive_partitioning = false)",
     "numbered": "read_parquet($files, filename = true, file_row_number = true, union_by_name = true, "
@@ -86,53 +88,59 @@ VIEWS: tuple[View, ...] = (
         "LEFT JOIN benchmarks USING (benchmark) LEFT JOIN unpinned USING (number)",
     ),
     View(
+        "runs",
+        RESULTS_PATH,
+        f"{_RUN_KEYS}, head VARCHAR",
+        "SELECT DISTINCT benchmark, system, head FROM read_parquet($files, hive_partitioning = false)",
+    ),
+    View(
         "per_query",
         "artifacts/scores/*/*/per_query.parquet",
         f"{_RUN_KEYS}, query_id VARCHAR",
-        "SELECT $scored, $rest FROM $parquet",
+        "FROM (SELECT $scored, $rest FROM $parquet) $listed",
     ),
     View(
         "head_per_query",
         "artifacts/scores/*/*/head_per_query.parquet",
         f"{_RUN_KEYS}, head VARCHAR, seed VARCHAR, query_id VARCHAR",
-        "SELECT $scored, $rest FROM $parquet",
+        "FROM (SELECT $scored, $rest FROM $parquet) SEMI JOIN runs USING (benchmark, system, head)",
     ),
     View(
         "rankings",
         "artifacts/*/*/ranking/ranking.parquet",
         f"{_RUN_KEYS}, stage VARCHAR, {_RANKING_COLUMNS}",
         # The stage's slug stands in the file beside it: `global`, or with the options around the search.
-        "SELECT $run, coalesce(facts.stage, 'global') AS stage, $ranked FROM $parquet AS ranked "
+        "FROM (SELECT $run, coalesce(facts.stage, 'global') AS stage, $ranked FROM $parquet AS ranked "
         "LEFT JOIN (SELECT stage, parse_dirpath(filename) AS folder FROM $first) AS facts "
-        "ON folder = parse_dirpath(ranked.filename)",
+        "ON folder = parse_dirpath(ranked.filename)) $listed",
     ),
     View(
         "rerankings",
         "artifacts/*/*/reranking/reranked.parquet",
         f"{_RUN_KEYS}, stage VARCHAR, {_RANKING_COLUMNS}",
         # The stage's slug stands in the file beside it.
-        "SELECT $run, facts.stage AS stage, $ranked FROM $parquet AS ranked "
+        "FROM (SELECT $run, facts.stage AS stage, $ranked FROM $parquet AS ranked "
         "LEFT JOIN (SELECT stage, parse_dirpath(filename) AS folder FROM read_json($beside, "
-        "filename = true, columns = {stage: 'VARCHAR'})) AS facts ON folder = parse_dirpath(ranked.filename)",
+        "filename = true, columns = {stage: 'VARCHAR'})) AS facts ON folder = parse_dirpath(ranked.filename)) $listed",
     ),
     View(
         "pairs",
         "artifacts/*/*/reranking/pairs.parquet",
         f"{_RUN_KEYS}, query_id VARCHAR, image_row INTEGER, image_id VARCHAR, rank INTEGER, "
         "global_score FLOAT, logit FLOAT",
-        "SELECT $run, $rest FROM $parquet",
+        "FROM (SELECT $run, $rest FROM $parquet) $listed",
     ),
     View(
         "mixed_rankings",
         "artifacts/scores/*/*/reranked.parquet",
         f"{_RUN_KEYS}, {_RANKING_COLUMNS}",
-        "SELECT $scored, $rest FROM $parquet",
+        "FROM (SELECT $scored, $rest FROM $parquet) $listed",
     ),
     View(
         "diagnostics",
         "artifacts/scores/*/*/diagnostics.parquet",
         f"number VARCHAR, {_RESULT_COLUMNS}",
-        "SELECT $number, * FROM read_parquet($files, hive_partitioning = false)",
+        "FROM (SELECT $number, * FROM read_parquet($files, hive_partitioning = false)) $listed",
     ),
     View(
         "descriptors",

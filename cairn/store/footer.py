@@ -7,6 +7,8 @@
 import struct
 from typing import Any, BinaryIO
 
+from cairn.store.thrift import signed, varint
+
 KNOWN_CODECS = range(8)
 """UNCOMPRESSED to LZ4_RAW."""
 _ROW_GROUPS, _COLUMNS, _META_DATA, _CODEC = 4, 1, 3, 4
@@ -38,18 +40,17 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind == 3:
         return data[at], at + 1
     if kind in (4, 5, 6):
-        number, at = _varint(data, at)
-        return (number >> 1) ^ -(number & 1), at
+        return signed(data, at)
     if kind == 7:
         return data[at : at + 8], at + 8
     if kind == 8:
-        length, at = _varint(data, at)
+        length, at = varint(data, at)
         return data[at : at + length], at + length
     if kind in (9, 10):
         head, at = data[at], at + 1
         count = head >> 4
         if count == 15:
-            count, at = _varint(data, at)
+            count, at = varint(data, at)
         items = []
         for _ in range(count):
             # True and false take a byte in a list.
@@ -67,20 +68,6 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         if head >> 4:
             number += head >> 4
         else:
-            written, at = _varint(data, at)
-            number = (written >> 1) ^ -(written & 1)
+            number, at = signed(data, at)
         fields[number], at = _value(data, at, head & 15, depth + 1)
     return fields, at + 1
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")

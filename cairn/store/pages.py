@@ -9,6 +9,8 @@ Formats: Apache Parquet, `parquet.thrift` and Encodings.md; page headers are in 
 import struct
 from typing import TYPE_CHECKING, BinaryIO
 
+from cairn.store.thrift import signed
+
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
@@ -97,23 +99,9 @@ def _read_struct(data: bytes, position: int) -> tuple[dict[int, object], int]:
             raise ValueError("a field without a difference to the last")
         number += head >> 4
         if head & 15 == _I32:
-            value, position = _varint(data, position)
-            fields[number] = (value >> 1) ^ -(value & 1)
+            fields[number], position = signed(data, position)
         elif head & 15 == _STRUCT:
             fields[number], position = _read_struct(data, position)
         else:
             # Statistics (which our writer leaves out) hold other types; such a file takes the slow path.
             raise ValueError("a field of another type")
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")

@@ -1,7 +1,7 @@
 """Whether stored descriptors are what they should be: counts, values, duplicates, a fresh sample, metadata."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from cairn.errors import ArtifactError
 from cairn.images.manifest import Manifest
 from cairn.store.descriptors import DescriptorStore, open_queries, open_shards
 from cairn.systems.guards import encoder_key
-from cairn.systems.sampling import recomputed_sample
+from cairn.systems.sampling import Sample, recomputed_sample
 from cairn.systems.vocabulary import learned_digest
 
 NORM_TOLERANCE = 2e-3
@@ -56,11 +56,17 @@ def check_descriptors(
     """
     gallery, queries = open_shards(stored), open_queries(stored)
     stores = {"image": gallery, "query": queries}
+
+    def again() -> Sample:
+        return recomputed_sample(
+            manifest, truth, root, vocabulary, encoder_name, parameters, stored, items=sample, seed=seed
+        )
+
     return [
         _counts(gallery, queries, manifest, truth),
         *_values(stores),
         _duplicates(gallery, manifest),
-        _fresh_sample(manifest, truth, root, vocabulary, encoder_name, parameters, stored, sample, seed),
+        _fresh_sample(again),
         _metadata(stores, load_encoder(encoder_name, parameters, root), encoder_name, vocabulary),
     ]
 
@@ -144,21 +150,9 @@ def _rows(store: DescriptorStore) -> Iterable[np.ndarray]:
         yield from block
 
 
-def _fresh_sample(
-    manifest: Manifest,
-    truth: GroundTruth,
-    root: Path,
-    vocabulary: Path,
-    encoder_name: str,
-    parameters: Mapping[str, Any],
-    stored: Path,
-    items: int,
-    seed: int,
-) -> Check:
+def _fresh_sample(again: Callable[[], Sample]) -> Check:
     try:
-        sample = recomputed_sample(
-            manifest, truth, root, vocabulary, encoder_name, parameters, stored, items=items, seed=seed
-        )
+        sample = again()
     except ArtifactError as error:
         return Check("fresh_sample", False, str(error))
     cosines = [_cosine(old, new) for old, new in zip(sample.stored, sample.fresh, strict=True)]

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cairn.contamination.learning import ALL, flagged_images, learning_manifest, read_facts
+from cairn.contamination.learning import ALL, flagged_images, learning_manifest, read_facts, read_json
 from cairn.contamination.seeds import SeedAnalysis, analyse_seeds
 from cairn.contamination.training_sets import DECON, MATCHED, STANDARD, AuditedUse, TrainingUse, audit_uses
 from cairn.errors import ArtifactError
@@ -146,7 +145,7 @@ def audit_lines(root: Path, benchmark: str, system: str) -> list[str]:
         f"{benchmark}, classes by name ({facts['stance']}): {facts['reconciliation']}.",
         f"Training sets: {sets}.",
     ]
-    images = _read(_folder(root, benchmark) / system / "verification" / "image_audit.json")
+    images = read_json(_folder(root, benchmark) / system / "verification" / "image_audit.json")
     if not images["audited"]:
         return [*lines, f"{benchmark}/{system}: {images['note']}."]
     every, recall = images["precision"][0], images["recall"]
@@ -171,11 +170,11 @@ def uses_of(
     source = read_facts(contamination)["training"]
     name = f"{benchmark}/{system}"
     uses = []
-    encoder = _read(folder / system / "descriptors" / "descriptors.json")
+    encoder = read_json(folder / system / "descriptors" / "descriptors.json")
     pretraining = encoder["facts"].get("pretraining", "not declared")
     if pretraining != "none":
         uses.append(TrainingUse(name, "pretraining", None, str(pretraining)))
-    learned = _read(folder / system / "vocabulary" / "vocabulary.json")
+    learned = read_json(folder / system / "vocabulary" / "vocabulary.json")
     if learned["learns"]:
         which = learned.get("training_set", "all")
         images = _images(training, contamination, which)
@@ -185,13 +184,13 @@ def uses_of(
             if arrays:
                 uses.append(TrainingUse(name, use, images, f"{source}, {which} ({', '.join(arrays)})"))
     readout = folder / system / "readout" / "readout.json"
-    if readout.is_file() and (origin := _read(readout).get("learned_from")):
+    if readout.is_file() and (origin := read_json(readout).get("learned_from")):
         images = open_shards(folder / system / "training-descriptors").ids if origin == "training" else None
         uses.append(TrainingUse(name, "read-out", images, source if images else f"the {origin} itself"))
     described = folder / system / "training-descriptors"
-    if NORMALISED.search(_read(folder / system / "ranking" / "ranking.json")["stage"]):
+    if NORMALISED.search(read_json(folder / system / "ranking" / "ranking.json")["stage"]):
         uses.append(TrainingUse(name, "score normalisation", open_shards(described).ids, source))
-    reranker = _read(folder / system / "reranker" / "training.json")
+    reranker = read_json(folder / system / "reranker" / "training.json")
     if reranker["method"] is not None:
         images = _images(training, contamination, training_set)
         uses.append(TrainingUse(name, f"re-ranker {reranker['method']}", images, f"{source}, {training_set}"))
@@ -289,7 +288,7 @@ def _text(
         console.print(f"{system}: heads {' and '.join(analysis.protocols)}")
         for part in seed_tables(analysis):
             console.print(part)
-        cells = [f"{one.cell} {without[one.cell]:.2f}" for one in analysis.cells if one.cell in without]
+        cells = [f"{one.cell} {without[one.cell]:.1f}" for one in analysis.cells if one.cell in without]
         console.print(f"Without a head: {', '.join(cells)}.\n")
     table = Table(header_style="bold")
     for name in ("system", "slice", SHOWN, REST):
@@ -308,12 +307,3 @@ def _text(
         console.print()
     console.print(uses_table(uses))
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ArtifactError(
-            f"{path}: cannot be read ({type(error).__name__}); run the step that writes it"
-        ) from None

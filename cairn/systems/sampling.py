@@ -67,26 +67,12 @@ def recomputed_sample(
     return Sample([view.name for view in views], old, [np.asarray(row) for row in fresh])
 
 
-def sample_descriptors(
-    manifest: Manifest,
-    truth: GroundTruth,
-    root: Path,
-    vocabulary: Path,
-    encoder_name: str,
-    parameters: Mapping[str, Any],
-    stored: Path,
-    *,
-    items: int,
-    seed: int,
-) -> dict[str, Any]:
-    """Compare a sample (see `recomputed_sample`) with what is stored, for `cairn bless`.
+def compare_sample(sample: Sample) -> dict[str, Any]:
+    """How far a sample is from what is stored, for `cairn bless`.
 
     Returns `compared` (how many), `unit`, `largest_difference` (of any component, both sides as stored:
     float16) and `different` (their names, in order).
     """
-    sample = recomputed_sample(
-        manifest, truth, root, vocabulary, encoder_name, parameters, stored, items=items, seed=seed
-    )
     different, largest = [], 0.0
     for name, old, row in zip(sample.names, sample.stored, sample.fresh, strict=True):
         difference = float(np.abs(old.astype(np.float64) - row.astype(old.dtype).astype(np.float64)).max())

@@ -79,6 +79,7 @@ def gallery_table(
         "default": default_curve(scores, result.posteriors, sizes, cutoff),
         "evt": np.array([baselines.per_query(scores, x, n, cutoff).mean() for n in sizes]),
         "count": np.array([baselines.count(scores, n, cutoff).mean() for n in sizes]),
+        "naive": np.full(len(sizes), baselines.naive(scores, cutoff).mean()),
     }
     for name, predict in baselines.fit_curves(curve, cutoff).items():
         series[name] = predict(sizes)

@@ -28,7 +28,7 @@ def verify(
     """
     from cairn.lineage import verify as recompute
     from pipelines.digests import digest_of, unchanged
-    from pipelines.graph import declared_inputs
+    from pipelines.generate import declared_stages
     from pipelines.project import find_root
     from pipelines.runner import rescore
 
@@ -39,7 +39,7 @@ def verify(
         changed_code=unchanged,
         digest_of=digest_of,
         rescore=None if hashes_only else rescore,
-        declared=declared_inputs(root),
+        declared=declared_stages(root),
     )
     if as_json:
         print(json.dumps(verification.as_dict(strict), indent=1, ensure_ascii=False))

@@ -33,7 +33,7 @@ def test_published_rows_change_what_is_said_of_them_alone(compared):
         for one, other in zip(claim["statements"], now["statements"], strict=True)
         if one != other
     ]
-    assert said and all("rparis6k-1m hard" in one and "L2G" in one for one, _ in said)
+    assert said and all("rparis6k-1m Hard" in one and "L2G" in one for one, _ in said)
     unchanged = [
         (one, other)
         for one, other in zip(

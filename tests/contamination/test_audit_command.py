@@ -122,7 +122,7 @@ def test_seeds(folder: Path) -> None:
             ]
     (folder / "runs.csv").write_text("\n".join(rows) + "\n", "utf-8")
     shown = call("seeds", "runs.csv", "--selected-on", "roxford5k/medium")
-    assert "76.17 ± 0.76 (n=3)" in shown.stdout and "No 95% interval excludes 0" in shown.stdout
+    assert "76.2 ± 0.8 (n=3)" in shown.stdout and "No 95% interval excludes 0" in shown.stdout
     assert "r = -1.00" in shown.stdout
     assert json.loads(call("seeds", "runs.csv", "--json").stdout)["protocols"] == ["standard", "decon"]
     (folder / "runs.csv").write_text("\n".join([*rows, rows[1]]) + "\n", "utf-8")

@@ -16,6 +16,7 @@ from cairn.contamination.seeds import (
     correlation,
     difference,
     pearson,
+    shown,
     spread,
 )
 from cairn.errors import InputError
@@ -38,9 +39,9 @@ def test_published_verdict_follows_from_the_published_numbers(shared: Path) -> N
     assert [one.within_noise for one in analysis.cells] == [True, True, True, False]
     assert [round(one.in_sd, 2) for one in analysis.cells] == [0.52, -0.62, 0.45, 1.07]  # type: ignore[arg-type]
     assert "3 of 4 differences (decon less standard) are within one pooled" in analysis.verdict
-    assert "+0.41 on rparis/H (1.1 pooled sd)" in analysis.verdict
+    assert "+0.4 on rparis/H (1.1 pooled sd)" in analysis.verdict
     assert "No 95% interval excludes 0" in analysis.verdict
-    assert "no mean moves by more than 0.60 mAP points" in analysis.verdict
+    assert "no mean moves by more than 0.6 mAP points" in analysis.verdict
 
 
 @given(
@@ -122,3 +123,14 @@ def test_mistakes_are_named(change: dict, message: str) -> None:
         analyse_seeds(runs() | change)
     with pytest.raises(InputError, match="selected_on 'x' is no cell"):
         analyse_seeds(runs(), selected_on="x")
+
+
+def test_points_have_one_decimal_and_no_negative_zero():
+    assert [shown(value, "+") for value in (1.25, -0.04, 0.04, -0.06, -12.34)] == [
+        "+1.2",
+        "+0.0",
+        "+0.0",
+        "-0.1",
+        "-12.3",
+    ]
+    assert shown(41.85) == "41.9"

@@ -15,7 +15,8 @@ class Served:
 
     `cuts`: after how many bytes the connection breaks, one value per request until they are used up.
     `statuses`: answers given before the file. `delay`: seconds before the answer; `stall`: (bytes, seconds)
-    after which the body pauses. `ranges`, `if_range`: whether these headers count. `lie`: how much the
+    after which the body pauses; `drip`: (bytes, seconds) after which it comes a byte at a time, with such pauses.
+    `ranges`, `if_range`: whether these headers count. `lie`: how much the
     Content-Length is off.
     """
 
@@ -26,6 +27,7 @@ class Served:
     headers: dict[str, str] = field(default_factory=dict)
     delay: float = 0
     stall: tuple[int, float] | None = None
+    drip: tuple[int, float] | None = None
     ranges: bool = True
     if_range: bool = True
     redirect: str | None = None
@@ -96,6 +98,13 @@ def running() -> Iterator[Server]:
                 self.wfile.flush()
                 time.sleep(file.stall[1])
                 body = body[file.stall[0] :]
+            if file.drip:
+                self.wfile.write(body[: file.drip[0]])
+                for byte in body[file.drip[0] :]:
+                    self.wfile.flush()
+                    time.sleep(file.drip[1])
+                    self.wfile.write(bytes([byte]))
+                return None
             self.wfile.write(body[:cut])
             self.close_connection = True
             return None

@@ -209,6 +209,41 @@ def test_a_slow_answer_and_a_body_that_stalls_time_out(server, target):
     assert fetch_file(f"{server.url}/b.tar", target, policy=FAST).sha256 == SHA256
 
 
+DRIP = Policy(connect=2, read=2, least=1000, window=0.1, retries=1, backoff=0)
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_a_transfer_that_drips_is_given_up_and_gone_on_from(server, target, capsys, length):
+    """No pause is as long as `read`: only the rate tells."""
+    url = server.put("a.tar", DATA, drip=(400_000, 0.01), length=length)
+    with pytest.raises(SourceError) as caught:
+        fetch_file(url, target, sha256=SHA256, policy=DRIP)
+    text = str(caught.value)
+    assert text.startswith(f"{url}: only ") and " bytes came in 0.1" in text and "\n" not in text
+    assert "1,000 are expected, after 2 tries; " in text and "bytes are kept, run again to go on" in text
+    kept = target.with_name(target.name + PART_SUFFIX).stat().st_size
+    assert kept >= 400_000 and not target.exists()
+    assert f"{kept:,} bytes are kept" in text
+    assert "trying again (1 of 1)" in capsys.readouterr().err
+    server.files["a.tar"].drip = None
+    assert fetch_file(url, target, sha256=SHA256, policy=DRIP).sha256 == SHA256
+    assert server.log[-1]["range"] == f"bytes={kept}-"
+
+
+def test_a_slow_transfer_that_keeps_the_least_rate_is_not_given_up(server, target):
+    """Some 20 bytes a window, one at a time, where 2 are expected."""
+    url = server.put("a.tar", DATA[:60], drip=(20, 0.005))
+    patient = Policy(connect=2, read=2, least=2, window=0.1, retries=0, backoff=0)
+    assert fetch_file(url, target, policy=patient).size == 60
+
+
+def test_the_least_rate_stands_in_one_place():
+    policy = Policy()
+    assert (policy.least, policy.window) == (65_536, 60.0)
+    page = (Path(__file__).resolve().parents[2] / "docs/benchmarks.md").read_text("utf-8")
+    assert f"fewer than {policy.least // 1024} KiB in {policy.window:.0f} seconds" in page
+
+
 def test_no_server_is_one_line(target):
     with pytest.raises(SourceError, match="connection refused, after 1 tries"):
         fetch_file("http://127.0.0.1:9/a.tar", target, policy=Policy(1, 1, 0, 0))

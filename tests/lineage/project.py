@@ -77,7 +77,14 @@ class Builder:
             del self.stages[name]["deps"]
 
     def write_lock(self) -> None:
-        code = {"code": {"cmd": "python -m pipelines code", "outs": [self.recorded("artifacts/code")]}}
+        code = {
+            "code": {
+                "cmd": "python -m pipelines code",
+                "deps": [self.recorded("assets")],
+                "params": {"params.yaml": yaml.safe_load((self.root / "params.yaml").read_text())},
+                "outs": [self.recorded("artifacts/code")],
+            }
+        }
         text = yaml.safe_dump({"schema": "2.0", "stages": {**code, **self.stages}}, sort_keys=False)
         (self.root / "dvc.lock").write_text(text)
 
@@ -86,6 +93,7 @@ def build_project(folder: Path) -> Path:
     """A project in `folder/cairn` with two benchmarks and three runs; the user's images in `folder/brought`."""
     root = folder / "cairn"
     (root / "assets").mkdir(parents=True)
+    (root / "assets/step.py").write_text("# declares steps\n")
     (root / "params.yaml").write_text("runs: {}\n")
     (root / "dvc.yaml").write_text("stages: {}\n")
     builder = Builder(root)
@@ -168,9 +176,10 @@ def build_project(folder: Path) -> Path:
 
     (root / "artifacts/results").mkdir()
     gather_results(root, [(*run, "-") for run in runs()], root / "artifacts/results")
-    builder.stage(
-        "results", "artifacts/results", ("artifacts/scores",), {"runs": [list(run) for run in runs()]}
-    )
+    listed = {
+        f"{benchmark}-{system}": {"benchmark": benchmark, "system": system} for benchmark, system in runs()
+    }
+    builder.stage("results", "artifacts/results", ("artifacts/scores",), {"runs": listed})
     builder.write_lock()
     return root
 

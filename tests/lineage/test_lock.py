@@ -14,8 +14,11 @@ from cairn.lineage.lock import read_lock
 MD5 = "0" * 32
 
 
+SCHEMA = "schema: '2.0'\n"
+
+
 def locked(tmp_path, text: str):
-    (tmp_path / "dvc.lock").write_text(text)
+    (tmp_path / "dvc.lock").write_text(SCHEMA + text if text.startswith("stages") else text)
     return tmp_path
 
 
@@ -57,6 +60,8 @@ def test_missing_lock_says_what_to_do(tmp_path):
         "stages: {a: {deps: [{path: 3}]}}",
         "stages: {a: {params: []}}",
         "stages: {a: {dezs: []}}",
+        "stages: {a: {cmd: x}, a: {cmd: y}}",
+        "stages: {a: {outs: [{path: x, size: 1, size: 2}]}}",
         "stages: {a: {outs: [{path: x, md5: nonsense}]}}",
         "stages: {a: {outs: [{path: x, md5: [1]}]}}",
     ],
@@ -67,6 +72,14 @@ def test_anything_else_is_one_clear_line(tmp_path, text):
     message = str(caught.value)
     assert "dvc.lock" in message
     assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("schema", ["", "schema: '1.0'\n", "schema: 2.0\n"])
+def test_another_schema_is_refused(tmp_path, schema):
+    with pytest.raises(
+        LineageError, match=r"dvc\.lock: schema is .*, expected '2\.0'; `git checkout dvc\.lock`"
+    ):
+        read_lock(locked(tmp_path, f"{schema or '# none'}\nstages: {{}}"))
 
 
 @pytest.mark.parametrize(
@@ -121,11 +134,11 @@ def test_a_circle_and_two_makers_of_one_output_are_refused(tmp_path):
     def entry(out, dep):
         return {"outs": [{"path": out, "md5": MD5}], "deps": [{"path": dep, "md5": MD5}]}
 
-    circle = {"stages": {"a": entry("x", "y"), "b": entry("y", "x")}}
+    circle = {"schema": "2.0", "stages": {"a": entry("x", "y"), "b": entry("y", "x")}}
     graph = load_graph(locked(tmp_path, yaml.safe_dump(circle)))
     with pytest.raises(LineageError, match="made from itself"):
         graph.order(["x"])
-    twice = {"stages": {"a": entry("x", "z"), "b": entry("x", "z")}}
+    twice = {"schema": "2.0", "stages": {"a": entry("x", "z"), "b": entry("x", "z")}}
     with pytest.raises(LineageError, match="both make"):
         load_graph(locked(tmp_path, yaml.safe_dump(twice)))
 

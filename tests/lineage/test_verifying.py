@@ -14,6 +14,7 @@ from cairn.errors import ArtifactError, LineageError
 from cairn.files import dvc_digest
 from cairn.lineage import verify
 from cairn.lineage.hashing import cache_folder, hash_paths, recorded_files
+from cairn.lineage.lock_checks import Declared
 from cairn.lineage.show import print_verification
 from tests.lineage.project import numbers_of, runs
 
@@ -33,6 +34,13 @@ def relock(project, change) -> None:
     (project / "dvc.lock").write_text(yaml.safe_dump(lock))
 
 
+def entry(project, path: str) -> dict:
+    """What DVC would record of `path` now."""
+    files = [file for file in (project / path).rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    return {"md5": dvc_digest(project / path), "size": size, "nfiles": len(files)}
+
+
 def test_an_untouched_project_passes(built):
     verification = verify(built / "cairn")
     assert verification.findings == ()
@@ -45,8 +53,10 @@ def test_an_untouched_project_passes(built):
 
 def test_an_input_taken_out_of_the_lock_is_a_note(project):
     stage, output = "ranking@toytown-rootsift-vlad", "artifacts/toytown/rootsift-vlad/descriptors"
-    declared = {stage: (output,)}
-    assert not [note for note in verify(project, declared=declared).notes if output in note]
+    declared = {
+        stage: Declared((output, "artifacts/toytown/ground_truth/"), output.replace("descriptors", "ranking"))
+    }
+    assert not [note for note in verify(project, declared=declared).notes if stage in note]
     relock(project, lambda stages: stages[stage].update(deps=[]))
     verification = verify(project, declared=declared)
     assert [note for note in verification.notes if stage in note and output in note]
@@ -57,8 +67,20 @@ def test_what_no_number_rests_on_is_checked_where_it_lies_here(project):
     folder = project / "artifacts/toytown/contamination"
     folder.mkdir()
     (folder / "audit.json").write_text("{}")
-    out = {"path": "artifacts/toytown/contamination", "hash": "md5", "md5": dvc_digest(folder)}
-    relock(project, lambda stages: stages.update({"contamination@toytown": {"cmd": "x", "outs": [out]}}))
+    out = {
+        "path": "artifacts/toytown/contamination",
+        "hash": "md5",
+        "md5": dvc_digest(folder),
+        "size": 2,
+        "nfiles": 1,
+    }
+    name, code = "contamination@toytown", "artifacts/code/contamination/toytown.json"
+    stage = {
+        "cmd": "python -m pipelines step contamination toytown",
+        "params": {code: {"digest": "d"}},
+        "outs": [out],
+    }
+    relock(project, lambda stages: stages.update({name: stage}))
     before = verify(project)
     assert before.findings == () and before.artifacts == 26
     (folder / "audit.json").write_text("{ }")
@@ -227,7 +249,7 @@ def test_a_table_made_from_older_scores_taints_exactly_those_rows(project):
     (project / scores / "extra.txt").write_text("newer")
 
     def change(stages):
-        stages["scores@toytown-tiny-histogram"]["outs"][0]["md5"] = dvc_digest(project / scores)
+        stages["scores@toytown-tiny-histogram"]["outs"][0].update(entry(project, scores))
 
     relock(project, change)
     (finding,) = verify(project).findings
@@ -243,9 +265,11 @@ def test_a_row_that_was_edited_is_found_by_the_tables_hash(project):
     path = project / "artifacts/results/results.parquet"
     rows = read_results(path)
     write_results(path, [replace(rows[0], value=0.999), *rows[1:]])
-    (finding,) = verify(project).findings
-    assert finding.file == "artifacts/results/results.parquet"
-    assert set(finding.numbers) == numbers_of(*runs())
+    changed, row = verify(project).findings
+    assert changed.file == row.file == "artifacts/results/results.parquet"
+    assert (changed.kind, row.kind) == ("changed", "row")
+    assert set(changed.numbers) == numbers_of(*runs())
+    assert row.numbers == (str(rows[0].name),)
 
 
 def test_a_number_nobody_made_is_reported(project):
@@ -306,17 +330,13 @@ def test_stale_code_other_packages_and_missing_code_files_are_notes(project):
     record["packages"]["numpy"] = "0.0.1"
     record["packages"]["no-such-package"] = "1"
     code.write_text(json.dumps(record))
-    relock(
-        project, lambda stages: stages["code"]["outs"][0].update(md5=dvc_digest(project / "artifacts/code"))
-    )
+    relock(project, lambda stages: stages["code"]["outs"][0].update(entry(project, "artifacts/code")))
     notes = "\n".join(verify(project).notes)
     assert "package numpy: 0.0.1" in notes
     assert "package no-such-package" in notes and "not installed" in notes
     record["digest"] = "e" * 64
     code.write_text(json.dumps(record))
-    relock(
-        project, lambda stages: stages["code"]["outs"][0].update(md5=dvc_digest(project / "artifacts/code"))
-    )
+    relock(project, lambda stages: stages["code"]["outs"][0].update(entry(project, "artifacts/code")))
     verification = verify(project)
     assert verification.findings == ()
     assert any(
@@ -593,8 +613,12 @@ def test_stored_rankings_are_scored_again_and_a_difference_taints_its_number(pro
     asked = []
 
     def rescore(root, stage, folder):
+        if stage == "results":
+            shutil.copytree(root / "artifacts/results", folder, dirs_exist_ok=True)
+            return
         asked.append(stage)
         artifact = yaml.safe_load((root / "dvc.lock").read_text())["stages"][stage]["outs"][0]["path"]
+        shutil.copytree(root / artifact, folder, dirs_exist_ok=True)
         rows = read_results(root / artifact / "scores.parquet")
         if stage.endswith("tiny-histogram"):
             rows = [replace(r, value=r.value + 1e-9) if r.name.slice == "hard" else r for r in rows]
@@ -621,3 +645,4 @@ def test_scores_that_cannot_be_computed_again_are_a_note(project):
     verification = verify(project, rescore=rescore)
     assert verification.findings == () and not verification.rescored
     assert sum("cannot be scored again: no such metric" in note for note in verification.notes) == len(runs())
+    assert "artifacts/results cannot be made again: no such metric" in verification.notes

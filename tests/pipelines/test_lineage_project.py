@@ -171,39 +171,61 @@ def test_a_committed_run_verifies_strictly_and_scores_are_computed_again(both):
     assert (record["findings"], record["notes"], done.returncode) == ([], [], 0)
 
 
-def test_a_forged_value_is_found_although_every_hash_fits(copied):
-    """The value is changed in the scores and the table, and both hashes in dvc.lock: only scoring again tells."""
+FORGED = "toytown/rootsift-vlad/-/-/global/hard/map"
+
+
+def forge(project: Project, **changes) -> None:
+    """Change one number in the scores, the table and the metrics, and every hash and size in dvc.lock to fit."""
     from dataclasses import replace
 
     import yaml
 
     from cairn.files import dvc_digest
     from cairn.results import write_results
+    from cairn.results.table import write_metrics
 
-    root = copied.root
+    root = project.root
     scores = root / "artifacts/scores/toytown/rootsift-vlad/scores.parquet"
-    forged = "toytown/rootsift-vlad/-/-/global/hard/map"
     table = root / "artifacts/results/results.parquet"
-    rows = [replace(r, value=r.value + 1e-6) if str(r.name) == forged else r for r in read_results(scores)]
-    write_results(scores, rows)
+    write_results(
+        scores, [replace(r, **changes) if str(r.name) == FORGED else r for r in read_results(scores)]
+    )
     new = dvc_digest(scores.parent)
-    rows = [
-        replace(r, value=r.value + 1e-6 * (str(r.name) == forged), source_md5=new)
-        if r.name.system == "rootsift-vlad"
-        else r
-        for r in read_results(table)
-    ]
+    rows = [replace(r, **changes) if str(r.name) == FORGED else r for r in read_results(table)]
+    rows = [replace(r, source_md5=new) if r.name.system == "rootsift-vlad" else r for r in rows]
     write_results(table, rows)
+    write_metrics(table.with_name("metrics.json"), rows, ["toytown"])
     lock = yaml.safe_load((root / "dvc.lock").read_text())
     for stage in lock["stages"].values():
         for item in [*stage.get("deps", []), *stage["outs"]]:
             if item["path"].startswith(("artifacts/scores", "artifacts/results")):
+                files = [file for file in (root / item["path"]).rglob("*") if file.is_file()]
                 item["md5"] = dvc_digest(root / item["path"])
+                item["size"] = sum(file.stat().st_size for file in files)
     (root / "dvc.lock").write_text(yaml.safe_dump(lock))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"value": 0.123456}, f"{FORGED}: its value is 0.123456, its stored ranking gives "),
+        (
+            {"computed_from": ("artifacts/toytown/ground_truth",)},
+            f"{FORGED}: its computed_from is artifacts/toytown/ground_truth, its stored ranking gives "
+            "artifacts/toytown/ground_truth, artifacts/toytown/manifest, artifacts/toytown/rootsift-vlad/ranking",
+        ),
+    ],
+)
+def test_a_forged_number_is_found_although_every_hash_fits(copied, changes, expected):
+    """Changed everywhere where it stands, and in dvc.lock: only scoring again tells."""
+    forge(copied, **changes)
     done = copied.cairn("verify", "--json", check=False)
-    record = json.loads(done.stdout)
+    found = [finding for finding in json.loads(done.stdout)["findings"] if finding["kind"] == "score"]
     assert done.returncode == 1
-    assert [(f["kind"], f["numbers"]) for f in record["findings"]] == [("score", [forged])]
+    first = next(finding for finding in found if finding["artifact"].endswith("scores/toytown/rootsift-vlad"))
+    assert first["numbers"] == [FORGED] and first["message"].startswith(expected)
+    # The plots' tables were not forged; they are gathered again from the scores that lie there.
+    assert {finding["artifact"] for finding in found if finding is not first} <= {"artifacts/results"}
     assert json.loads(copied.cairn("verify", "--hashes-only", "--json").stdout)["findings"] == []
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from cairn.errors import LineageError
 from cairn.results.database import VIEWS, open_database, query, rebuild_database
+from cairn.results.names import NumberName
+from cairn.results.table import RESULTS_PATH, Result, read_results, write_results
 from tests.lineage.project import build_project, numbers_of, runs
 
 
@@ -22,6 +24,10 @@ def built(tmp_path_factory):
     scores.mkdir()
     columns = {"head": ["decon"], "seed": ["0"], "stage": ["global"], "query_id": ["q0"], "value": [0.25]}
     pq.write_table(pa.table(columns), scores / "head_per_query.parquet")
+    # A number of that head in the table, as `cairn run` gathers it.
+    table = root / RESULTS_PATH
+    head = Result(NumberName.parse(f"{HEAD}/global/all/map"), 0.25, 50, 1480)
+    write_results(table, [*read_results(table), head])
     return root
 
 
@@ -31,6 +37,7 @@ def root(built, tmp_path):
     return tmp_path / "home/cairn"
 
 
+HEAD = "toytown/rootsift-vlad/decon/0"
 OF_LOGITS = {"pairs", "mixed_rankings", "diagnostics"}
 """Views that only a second stage of stored logits fills (`ames`)."""
 
@@ -41,20 +48,55 @@ def test_every_view_shows_rows(built):
 
 
 def test_views_of_logits_show_what_a_run_has(built, tmp_path):
-    folder = built / "artifacts/toytown/tiny/reranking"
-    folder.mkdir(parents=True)
+    file = built / "artifacts/toytown/rootsift-vlad/reranking/pairs.parquet"
     try:
         pairs = pa.table({"query_id": ["q"], "image_id": ["i"], "logit": pa.array([0.5], pa.float32())})
-        pq.write_table(pairs, folder / "pairs.parquet")
+        pq.write_table(pairs, file)
         answer = query(built, "SELECT benchmark, system, query_id, logit FROM pairs")
-        assert answer.rows == [("toytown", "tiny", "q", 0.5)]
+        assert answer.rows == [("toytown", "rootsift-vlad", "q", 0.5)]
     finally:
-        shutil.rmtree(folder.parent)
+        file.unlink()
+
+
+OF_RUNS = ("per_query", "head_per_query", "rankings", "rerankings", "pairs", "mixed_rankings", "diagnostics")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_views_show_exactly_the_runs_of_the_results(root, kept):
+    """A run, or a head, that left `params.yaml`: its files stay, the table is gathered anew."""
+    run = root / "artifacts/toytown/rootsift-vlad"
+    scores = root / "artifacts/scores/toytown/rootsift-vlad"
+    shutil.copy(scores.with_name("rootsift-vlad.decon") / "head_per_query.parquet", root / "other.parquet")
+    other = scores.with_name("rootsift-vlad.standard")
+    other.mkdir()
+    table = pq.ParquetFile(root / "other.parquet").read()
+    at = table.column_names.index("head")
+    pq.write_table(table.set_column(at, "head", pa.array(["standard"])), other / "head_per_query.parquet")
+    pairs = pa.table({"query_id": ["q"], "image_id": ["i"], "logit": pa.array([0.5], pa.float32())})
+    pq.write_table(pairs, run / "reranking/pairs.parquet")
+    shutil.copy(run / "reranking/reranked.parquet", scores / "reranked.parquet")
+    shutil.copy(scores / "scores.parquet", scores / "diagnostics.parquet")
+    place = root / RESULTS_PATH
+    if not kept:
+        write_results(place, [row for row in read_results(place) if row.name.system != "rootsift-vlad"])
+    rebuild_database(root)
+    with duckdb.connect(str(root / "results.duckdb"), read_only=True) as connection:
+        for view in OF_RUNS:
+            sql = f"SELECT DISTINCT benchmark, system FROM {view}"
+            found = set(query(root, sql).rows)
+            assert found == set(connection.execute(sql).fetchall())
+            assert (("toytown", "rootsift-vlad") in found) == kept, view
+            assert found <= set(query(root, "SELECT benchmark, system FROM runs").rows)
+    heads = query(root, "SELECT DISTINCT head FROM head_per_query").rows
+    assert heads == ([("decon",)] if kept else [])  # never `standard`, which the table does not have
+    assert set(query(root, "SELECT DISTINCT benchmark, system FROM per_query").rows) == {
+        run for run in runs() if kept or run[1] != "rootsift-vlad"
+    }
 
 
 def test_results_are_the_table(built):
     answer = query(built, "SELECT number, synthetic FROM results ORDER BY number")
-    assert {row[0] for row in answer.rows} == numbers_of(*runs())
+    assert {row[0] for row in answer.rows} == numbers_of(*runs()) | {f"{HEAD}/global/all/map"}
     assert all(synthetic == number.startswith("toytown/") for number, synthetic in answer.rows)
 
 
@@ -104,7 +146,7 @@ def test_rebuilding_does_not_wait_for_a_reader(root):
     rebuild_database(root)
     with duckdb.connect(str(root / "results.duckdb"), read_only=True) as reader:
         rebuild_database(root)
-        assert reader.execute("SELECT count(*) FROM results").fetchone()[0] == len(numbers_of(*runs()))
+        assert reader.execute("SELECT count(*) FROM results").fetchone()[0] == len(numbers_of(*runs())) + 1
 
 
 def test_before_any_run_the_views_are_empty(tmp_path):

@@ -17,7 +17,7 @@ from cairn.systems.descriptors import extract_descriptors
 from cairn.systems.disk import full_disk, no_space
 from cairn.systems.local import extract_local
 from cairn.systems.ranking import search
-from cairn.systems.sampling import sample_descriptors
+from cairn.systems.sampling import recomputed_sample
 from cairn.systems.vocabulary import learn_vocabulary
 from tests.systems.conftest import Town
 
@@ -152,7 +152,7 @@ def test_a_misbehaving_encoder_is_named(project: Path, town: Town, factory: str,
 def test_a_sample_of_a_misbehaving_encoder_too(project: Path, town: Town):
     stored = describe(town, project / "out", "python:misbehaving:good")
     with pytest.raises(CairnError, match=r"python:misbehaving:batched: describe of image"):
-        sample_descriptors(
+        recomputed_sample(
             town.manifest,
             town.truth,
             town.root,

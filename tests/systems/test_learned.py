@@ -28,7 +28,7 @@ from cairn.systems import descriptors as step
 from cairn.systems.batching import Clock, plan
 from cairn.systems.descriptors import extract_descriptors
 from cairn.systems.extraction import gallery_views, query_views, work_of
-from cairn.systems.sampling import sample_descriptors
+from cairn.systems.sampling import compare_sample, recomputed_sample
 from tests.systems.conftest import Town, picture
 
 torch = pytest.importorskip("torch")
@@ -148,16 +148,18 @@ def test_descriptors_are_those_of_each_image_alone(mixed: Town, tmp_path: Path, 
     assert facts["weights"]["files"] == {"weights.bin": "0" * 64} and "missing" not in facts
     assert json.loads((output / "sources.json").read_text())["sources"][0]["sha256"] == "0" * 64
     stored = tmp_path / "out"
-    again = sample_descriptors(
-        mixed.manifest,
-        mixed.truth,
-        mixed.root,
-        tmp_path / "vocabulary",
-        "thumbnail",
-        {},
-        stored,
-        items=9,
-        seed=1,
+    again = compare_sample(
+        recomputed_sample(
+            mixed.manifest,
+            mixed.truth,
+            mixed.root,
+            tmp_path / "vocabulary",
+            "thumbnail",
+            {},
+            stored,
+            items=9,
+            seed=1,
+        )
     )
     assert again["compared"] == 9 and again["largest_difference"] <= 2e-3
 

@@ -14,6 +14,7 @@ from small import exponential_world
 from typer.testing import CliRunner
 
 from cairn.errors import InputError, UsageError
+from cairn.tail.estimate import ESTIMATORS
 from pipelines.commands.tail import tail
 
 app = typer.Typer()
@@ -103,8 +104,14 @@ def test_plots_come_with_their_tables(file, tmp_path):
         with (tmp_path / f"{name}.csv").open() as stream:
             assert len(list(csv.DictReader(stream))) >= 4
     with (tmp_path / "gallery.csv").open() as stream:
-        series = {row["series"] for row in csv.DictReader(stream)}
-    assert {"sample", "default", "evt", "count", "log-uniform", "interval"} <= series
+        rows = list(csv.DictReader(stream))
+    series = {row["series"] for row in rows}
+    estimates = json.loads(got.stdout)["estimates"]
+    # The sample's own number, whatever N.
+    naive = {float(row["map"]) for row in rows if row["series"] == "naive"}
+    (value,) = naive
+    assert value == pytest.approx(estimates["naive"])
+    assert series == {"sample", "interval", *ESTIMATORS}
 
 
 def test_mined_scores_come_with_a_warning_about_the_others(file, tmp_path):
