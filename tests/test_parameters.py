@@ -110,7 +110,10 @@ def test_an_error_names_the_key_and_what_is_allowed(tmp_path: Path, old: str, ne
     ("system", "named"),
     [
         ("{encoder: colour-histogram, rerank: {method: geometry}}", "add `geometry: {local: xfeat}`"),
-        ("{encoder: efficientnet-lite0, rerank: {method: geometry}}", "encoder efficientnet-lite0 has no local"),
+        (
+            "{encoder: efficientnet-lite0, rerank: {method: geometry}}",
+            "encoder efficientnet-lite0 has no local",
+        ),
         ("{encoder: colour-histogram, rerank: {method: ames}}", "add `ames: {checkpoint: …, dinov2: …}`"),
         (
             "{encoder: colour-histogram, rerank: {method: geometry, after: {method: aqe}}}",
