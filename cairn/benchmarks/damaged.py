@@ -32,7 +32,8 @@ def manifest_without_damaged(
             if allowed is None:
                 raise
             raise ImageError(
-                f"{error}; replace it, or let some that no query needs be left out: `damaged: 1` in the benchmark's entry"
+                f"{error}; replace it, or let some that no query needs be left out: `damaged: 1` in the "
+                "benchmark's entry"
             ) from None
     found: list[tuple[str, str]] = []
     table = build_manifest(entries, root, damaged=found)
