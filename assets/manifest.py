@@ -22,7 +22,7 @@ def manifest(job: Job) -> None:
     settings = job.parameters["settings"]
     truth = adapter.ground_truth(settings, job.root, job.inputs["sources"])
     images = adapter.images(settings, job.root, job.inputs["sources"])
-    table = manifest_without_damaged(images, job.root, truth, settings.get("damaged", 0), job.output)
+    table = manifest_without_damaged(images, job.root, truth, settings.get("damaged"), job.output)
     write_manifest(table, job.output / "manifest.parquet")
     # The queries without what is relevant to them: a change of relevance leaves descriptors alone.
     write_ground_truth(job.output / "queries", GroundTruth(truth.queries, {}))

@@ -260,6 +260,7 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     except ParameterError as error:
         raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
     rerank = parts(validated(RerankParameters, entry.get("rerank", {}), f"{where}.rerank"), f"{where}.rerank")
+    _local_features(encoder, rerank["local"], f"{where}.rerank")
     heads = None
     if entry.get("heads") is not None:
         from cairn.heads.parameters import HeadsParameters
@@ -316,6 +317,22 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
         # Heads have training sets of their own; whatever else learns on descriptors keeps to the system's.
         "described_set": "all" if heads else training_set,
     }
+
+
+def _local_features(encoder: str, local: Mapping[str, Any], where: str) -> None:
+    """ParameterError where the second stage looks at local features of an encoder that has none."""
+    from cairn.encoders import has_local_features, known_encoders
+    from cairn.rerank import local_source
+
+    method = local["method"]
+    if method == "none" or local_source(local) != "encoder" or has_local_features(encoder):
+        return
+    source = "geometry: {local: xfeat}" if method == "geometry" else "ames: {checkpoint: …, dinov2: …}"
+    others = " or ".join(name for name in known_encoders() if has_local_features(name))
+    raise ParameterError(
+        f"{where}.method = {method!r}: the encoder {encoder} has no local features; add `{source}`, or take an "
+        f"encoder that has some ({others})"
+    )
 
 
 def _only_dense(entry: Mapping[str, Any], search: Mapping[str, Any], where: str) -> None:

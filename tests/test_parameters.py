@@ -106,6 +106,43 @@ def test_an_error_names_the_key_and_what_is_allowed(tmp_path: Path, old: str, ne
         assert part in message
 
 
+@pytest.mark.parametrize(
+    ("system", "named"),
+    [
+        ("{encoder: colour-histogram, rerank: {method: geometry}}", "add `geometry: {local: xfeat}`"),
+        (
+            "{encoder: efficientnet-lite0, rerank: {method: geometry}}",
+            "encoder efficientnet-lite0 has no local",
+        ),
+        ("{encoder: colour-histogram, rerank: {method: ames}}", "add `ames: {checkpoint: …, dinov2: …}`"),
+        (
+            "{encoder: colour-histogram, rerank: {method: geometry, after: {method: aqe}}}",
+            "method = 'geometry': the encoder colour-histogram has no local features",
+        ),
+    ],
+)
+def test_a_second_stage_without_local_features_is_refused(tmp_path: Path, system: str, named: str):
+    with pytest.raises(ParameterError) as caught:
+        load(tmp_path, GOOD.replace("{encoder: rootsift-vlad}", system))
+    message = str(caught.value)
+    assert message.startswith("params.yaml: systems.vlad.rerank.method = ") and "\n" not in message
+    assert named in message and "(rootsift-bovw or rootsift-vlad)" in message
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "{encoder: colour-histogram, rerank: {method: geometry, geometry: {local: xfeat}}}",
+        "{encoder: colour-histogram, rerank: {method: ames, ames: {checkpoint: c, dinov2: {model: m}}}}",
+        "{encoder: colour-histogram, rerank: {method: aqe}}",
+        "{encoder: rootsift-bovw, rerank: {method: geometry}}",
+    ],
+)
+def test_a_second_stage_whose_local_features_come_from_elsewhere(tmp_path: Path, system: str):
+    found = load(tmp_path, GOOD.replace("{encoder: rootsift-vlad}", system)).systems["vlad"]
+    assert found["rerank"]["method"] in system
+
+
 def test_a_missing_file_says_so(tmp_path: Path):
     with pytest.raises(ParameterError, match="does not exist"):
         load_parameters(tmp_path / "params.yaml")

@@ -17,16 +17,24 @@ DAMAGED_FILE = "damaged.json"
 
 
 def manifest_without_damaged(
-    entries: Iterable[Entry], root: Path, truth: GroundTruth, allowed: int, output: Path
+    entries: Iterable[Entry], root: Path, truth: GroundTruth, allowed: int | None, output: Path
 ) -> "pa.Table":
-    """The manifest's table. With `allowed` above 0 that many damaged images may be left out.
+    """The manifest's table. With `allowed` above 0 that many damaged images may be left out; None: none ever may.
 
     Those are listed with their reasons in `damaged.json` under `output`, which is there even if there is none. Only
     images that no query needs can be missing: ImageError where one is a query or judged, and where there are more
     than `allowed`.
     """
     if not allowed:
-        return build_manifest(entries, root)
+        try:
+            return build_manifest(entries, root)
+        except ImageError as error:
+            if allowed is None:
+                raise
+            raise ImageError(
+                f"{error}; replace it, or let some that no query needs be left out: `damaged: 1` in the "
+                "benchmark's entry"
+            ) from None
     found: list[tuple[str, str]] = []
     table = build_manifest(entries, root, damaged=found)
     needed = {query.image_id for query in truth.queries}

@@ -198,6 +198,11 @@ def is_sparse(name: str) -> bool:
     return not name.startswith(PYTHON) and bool(_entry(name).get("sparse"))
 
 
+def has_local_features(name: str) -> bool:
+    """Whether an encoder has local features of its own; True for a user's, of which its factory alone can tell."""
+    return name.startswith(PYTHON) or bool(_feature_modules(load_encoder_module(name)))
+
+
 def external_paths(name: str, settings: Mapping[str, Any], benchmark: str) -> dict[str, str]:
     """The user's own paths whose content a system's descriptors are: name → path; most encoders have none."""
     if name.startswith(PYTHON):

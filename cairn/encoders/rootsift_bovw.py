@@ -13,10 +13,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from cairn.encoders.large_vocabulary import in_threads, learn_many_words, nearest_words
 from cairn.encoders.protocol import Learned, Training
 from cairn.encoders.rootsift import RootSift, root
 from cairn.encoders.rootsift_settings import Local, Model, sampled
-from cairn.encoders.vlad import learn_words, nearest, unit
+from cairn.encoders.vlad import unit
 from cairn.errors import InputError
 from cairn.store.local import LocalFeatures
 
@@ -85,10 +86,11 @@ class RootSiftBovw:
                 f"a vocabulary of {wanted.words} words needs as many features; the {count} training images gave "
                 f"{len(sample)}"
             )
-        words = learn_words(root(sample), wanted.words, iterations=wanted.iterations, seed=wanted.seed)
+        words = learn_many_words(root(sample), wanted.words, iterations=wanted.iterations, seed=wanted.seed)
         having = np.zeros(wanted.words, np.int64)
-        for features in training():
-            having[np.unique(nearest(root(features.descriptors), words))] += 1
+        descriptors = (features.descriptors for features in training())
+        for had in in_threads(lambda one: np.unique(nearest_words(root(one), words)), descriptors):
+            having[had] += 1
         # A word of no training image would be infinitely telling: it counts as one that a single image has.
         return {"words": words, "idf": np.log(count / np.maximum(having, 1)).astype(np.float32)}
 
@@ -98,9 +100,8 @@ class RootSiftBovw:
 
     def _bag(self, features: LocalFeatures, learned: Learned) -> np.ndarray:
         words, idf = learned["words"], learned["idf"]
-        assigned = nearest(root(features.descriptors), words) if len(features) else np.zeros(0, np.int64)
-        counts = np.bincount(assigned, minlength=len(words)).astype(np.float32)
-        return unit((counts ** np.float32(self.parameters.power) * idf)[None])[0]
+        counts = np.bincount(nearest_words(root(features.descriptors), words), minlength=len(words))
+        return unit((counts.astype(np.float32) ** np.float32(self.parameters.power) * idf)[None])[0]
 
 
 def create(parameters: Parameters) -> RootSiftBovw:

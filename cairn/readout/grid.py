@@ -21,7 +21,7 @@ from cairn.metrics.evaluate import score_ranking
 from cairn.metrics.result import Row
 from cairn.readout import ReadoutParameters
 from cairn.readout.transform import Transform, learn_transform
-from cairn.search.exact import exact_search
+from cairn.search.missing import search_with_missing
 from cairn.store.descriptors import DescriptorStore, open_queries, open_shards
 from cairn.store.sparse import is_sparse
 from cairn.systems.ranking import gallery_rows, write_ranking
@@ -125,8 +125,14 @@ def measure(
         gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
-    found = exact_search(
-        _applied(transform, asked), _ReadOut(gallery, transform), manifest_rows, top, judged, threads=threads
+    found = search_with_missing(
+        _applied(transform, asked),
+        _ReadOut(gallery, transform),
+        manifest_rows,
+        top,
+        judged,
+        gallery.missing_rows(),
+        threads=threads,
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ranking.parquet"

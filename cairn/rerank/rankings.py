@@ -32,7 +32,8 @@ def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
     """The queries of a `ranking.parquet` (or of an earlier stage's `reranked.parquet`), in the file's order.
 
     Columns query_id, rank, image_row, image_id, score; each query's rows by ascending rank. `gallery_size`:
-    the number of gallery images, from which ranks of images moved behind all others follow. Raises
+    the number of gallery images, from which ranks of images moved behind all others follow; how many of them have
+    no descriptor says the file's metadata (`missing`). Raises
     ArtifactError, naming file and query, where ranks do not ascend or leave the gallery.
     """
     import pyarrow as pa
@@ -50,6 +51,7 @@ def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
     names = np.array(table.column("query_id").to_pylist(), dtype=object)
     rank, row, score = (table.column(name).to_numpy() for name in ("rank", "image_row", "score"))
     images = table.column("image_id").to_pylist()
+    missing = int((table.schema.metadata or {}).get(b"missing", 0))
     starts = (
         np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]])) if len(names) else np.empty(0, int)
     )
@@ -68,6 +70,7 @@ def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
                 ranks.astype(np.int64),
                 score[start:stop].astype(np.float32),
                 gallery_size,
+                missing,
             )
         )
     if len({query.query_id for query in queries}) != len(queries):
@@ -109,6 +112,8 @@ def write_reranked(
     columns["query_id"] = pa.array(columns["query_id"], pa.string())
     columns["image_id"] = pa.array(columns["image_id"], pa.string())
     metadata = {"stage": stage, "facts": json.dumps(facts, sort_keys=True)}
+    if missing := max((query.missing for query in queries), default=0):
+        metadata["missing"] = str(missing)
     write_table(pa.table(columns).replace_schema_metadata(metadata), path)
 
 

@@ -118,6 +118,7 @@ def as_ranking(ranked: Sequence[RankedQuery], changed: Sequence[RerankedQuery]) 
             new.rank,
             new.score,
             query.gallery_size,
+            query.missing,
         )
         for query, new in zip(ranked, changed, strict=True)
     ]

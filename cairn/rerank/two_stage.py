@@ -92,6 +92,8 @@ class RankedQuery:
     rank: NDArray[np.int64]  # [n] exact rank in the whole gallery, from 0
     score: NDArray[np.float32]  # [n]
     gallery_size: int
+    missing: int = 0
+    """Images at the end of the list that have no descriptor: no shortlist holds them."""
 
     def grades(self, relevance: Mapping[str, str]) -> list[str]:
         """Grade of each of the n images from the query's `relevance` {image_id: grade}, "" where unjudged."""
@@ -118,14 +120,15 @@ class RerankedQuery:
 
 
 def shortlist(query: RankedQuery, ignored: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
-    """Positions [<= k] in `query` of the first `k` images that are not `ignored` [n], by rank.
+    """Positions [<= k] in `query` of the first `k` images that are neither `ignored` [n] nor missing, by rank.
 
     Raises ArtifactError where the ranking was cut so short that unjudged images belong between them.
     """
-    kept = np.flatnonzero(~ignored)[:k]
+    present = query.rank < query.gallery_size - query.missing
+    kept = np.flatnonzero(~ignored & present)[:k]
     moved = np.cumsum(ignored)
     places = query.rank[kept] - moved[kept]
-    total = query.gallery_size - int(ignored.sum())
+    total = query.gallery_size - query.missing - int((ignored & present).sum())
     if len(kept) < min(k, total) or not np.array_equal(places, np.arange(len(kept))):
         raise ArtifactError(
             f"query {query.query_id}: the ranking's top rows do not fill a shortlist of {k} images; "

@@ -6,6 +6,7 @@ where `descriptor` is FLOAT[] (`descriptor::FLOAT[512]` for array functions).
 """
 
 import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ QUERIES_FILE = "queries.parquet"
 
 OWN_PREFIX = "shard."
 """Metadata keys with this prefix may differ from shard to shard; all others must be equal in all of them."""
+MISSING = f"{OWN_PREFIX}missing"
+"""Metadata of a shard: its images that could not be decoded, JSON of id → reason. Their descriptors are zero."""
 
 
 def write_shard(
@@ -162,6 +165,18 @@ class DescriptorStore:
             folder = self._files[0].path.parent
             raise ArtifactError(f"{folder}: no descriptor for {missing}; extract again")
         return found
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """The images that could not be decoded, id → reason, sorted."""
+        found: dict[str, str] = {}
+        for metadata in self.shard_metadata:
+            found.update(json.loads(metadata.get(MISSING, "{}")))
+        return dict(sorted(found.items()))
+
+    def missing_rows(self) -> np.ndarray:
+        """Their rows, int64."""
+        return self.rows_of(list(self.missing))
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield the matrix in row order, [rows, dim] per row group: read-only views of the mapped files."""

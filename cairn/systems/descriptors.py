@@ -18,6 +18,7 @@ from cairn.files import atomic, write_json
 from cairn.images.manifest import Manifest
 from cairn.progress import say
 from cairn.store.descriptors import (
+    MISSING,
     OWN_PREFIX,
     QUERIES_FILE,
     DescriptorStore,
@@ -37,8 +38,8 @@ DTYPE = "float16"
 FACTS_FILE = "descriptors.json"
 TRAINING_FACTS_FILE = "training_descriptors.json"
 SOURCES_FILE = "sources.json"
-MISSING, HALVED = f"{OWN_PREFIX}missing", f"{OWN_PREFIX}halved"
-"""Metadata of a shard: its images that could not be decoded (JSON, id → reason); whether a batch was halved."""
+HALVED = f"{OWN_PREFIX}halved"
+"""Metadata of a shard: whether a batch was halved."""
 
 
 @tells_full_disk
@@ -62,9 +63,10 @@ def extract_descriptors(
     `vocabulary` is what `learn_vocabulary` wrote. Descriptors are stored as float16. `code` is the digest of
     this step's code, `features_code` of the part that makes local features: both key the cache, from which
     finished shards and features are taken. An image without any feature gets a zero descriptor, which is as
-    similar (0) to every query; so does one that cannot be decoded, where the encoder is told to go on
-    (`damaged: missing`); `descriptors.json` lists both. Queries that are texts go through the encoder's text
-    tower; InputError where it has none. The hashes of a network's weights stand in `descriptors.json`. What is
+    similar (0) to every query. So does one that cannot be decoded, where the encoder is told to go on
+    (`damaged: missing`): the search ranks it behind all others. `descriptors.json` lists both. Queries that are
+    texts go through the encoder's text tower; InputError where it has none. The hashes of a network's weights
+    stand in `descriptors.json`. What is
     absent is described by `executor`, shard by shard; the bytes do not depend on it.
     """
     work = _work(manifest, root, vocabulary, encoder_name, parameters, cache, features_code)
@@ -252,7 +254,7 @@ def _checked(rows: list[np.ndarray], views: Sequence[View], encoder_name: str) -
 def _write_facts(output: Path, work: Work, root: Path) -> None:
     gallery, queries = open_shards(output), open_queries(output)
     stores = {"images": gallery, "queries": queries}
-    missing = {what: _missing(store) for what, store in stores.items()}
+    missing = {what: store.missing for what, store in stores.items()}
     empty = {
         what: [name for name in _without_features(store) if name not in missing[what]]
         for what, store in stores.items()
@@ -262,7 +264,8 @@ def _write_facts(output: Path, work: Work, root: Path) -> None:
             say(f"{len(names)} {what} have no features: their descriptor is zero (first: {names[0]})")
         if missing[what]:
             first, reason = next(iter(missing[what].items()))
-            say(f"{len(missing[what])} {what} are missing: no query finds them (first: {first}: {reason})")
+            place = "they rank last" if what == "images" else "their lists are in the manifest's order"
+            say(f"{len(missing[what])} {what} are missing: {place} (first: {first}: {reason})")
         if work.encoder_name.startswith(PYTHON) and (names := _off_unit(stores[what])):
             say(
                 f"{len(names)} {what} have descriptors whose norm is not 1, compared by inner product as they "
@@ -298,14 +301,6 @@ def _place(record: Mapping[str, Any], name: str) -> dict[str, str]:
     if record["revision"]:
         return {"url": f"hf://{source}@{record['revision']}/{name}", "sha256": digest}
     return {"path": source if source.endswith(name) else f"{source}/{name}", "sha256": digest}
-
-
-def _missing(store: DescriptorStore) -> dict[str, str]:
-    """Images that could not be decoded, id → reason."""
-    found: dict[str, str] = {}
-    for metadata in store.shard_metadata:
-        found.update(json.loads(metadata.get(MISSING, "{}")))
-    return dict(sorted(found.items()))
 
 
 def _without_features(store: DescriptorStore) -> list[str]:

@@ -1,12 +1,10 @@
 """The steps of heads: train them on descriptors, apply them, search with what they make, seed by seed."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
@@ -15,7 +13,14 @@ from cairn.errors import ArtifactError
 from cairn.files import atomic, file_digest, write_json
 from cairn.heads.parameters import HeadShape, HeadsParameters
 from cairn.images.manifest import Manifest
-from cairn.store.descriptors import QUERIES_FILE, DescriptorStore, open_queries, open_shards, write_shard
+from cairn.store.descriptors import (
+    QUERIES_FILE,
+    DescriptorStore,
+    open_queries,
+    open_shard,
+    open_shards,
+    write_shard,
+)
 from cairn.store.seeds import seeds_of
 from cairn.systems.disk import tells_full_disk
 from cairn.validation import validated
@@ -113,9 +118,10 @@ def describe_with_heads(descriptors: Path, heads: Path, output: Path) -> None:
             "seed": seed,
             "head_sha256": file_digest(path),
         }
-        for file, ids, block in _files(descriptors, gallery, queries):
+        for file, store in _files(descriptors, queries):
             id_column = "query_id" if file == QUERIES_FILE else "image_id"
-            write_shard(folder / file, ids, through_head(head, block), about, id_column=id_column)
+            rows = through_head(head, store.array())
+            write_shard(folder / file, store.ids, rows, about | store.shard_metadata[0], id_column=id_column)
 
 
 def rank_with_heads(
@@ -264,17 +270,8 @@ def _identity(descriptors: Path, selection: Mapping[str, Path]) -> str:
     return entry_key(files=[[path.name, file_digest(path)] for path in files])
 
 
-def _files(
-    descriptors: Path, gallery: DescriptorStore, queries: DescriptorStore
-) -> Iterator[tuple[str, Sequence[str], np.ndarray]]:
-    """Name, ids and descriptors of each file of a folder of descriptors."""
+def _files(descriptors: Path, queries: DescriptorStore) -> Iterator[tuple[str, DescriptorStore]]:
+    """Name and descriptors of each file of a folder of descriptors."""
     for path in sorted(Path(descriptors).glob("[0-9]*.parquet")):
-        ids = _ids(path)
-        yield path.name, ids, gallery.take(gallery.rows_of(ids))
-    yield QUERIES_FILE, queries.ids, queries.array()
-
-
-def _ids(path: Path) -> list[str]:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(path).read(columns=["image_id"]).column(0).to_pylist()
+        yield path.name, open_shard(path)
+    yield QUERIES_FILE, queries

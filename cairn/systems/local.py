@@ -76,7 +76,10 @@ def extract_local(
         first = read_ranking(ranking / "ranking.parquet", manifest.gallery_size)
         lists = outside_lists(first, graded or truth, manifest, deepest(checked))
         seen, _ = before_last(lists, descriptors, manifest, checked)
-        shortlisted = [query.image_row[query.rank < checked.k] for query in (*ranked, *seen)]
+        shortlisted = [
+            query.image_row[query.rank < min(checked.k, query.gallery_size - query.missing)]
+            for query in (*ranked, *seen)
+        ]
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *shortlisted]))
     views = {
         QUERIES_FILE: query_views(manifest, truth, encoder_name),

@@ -15,7 +15,8 @@ from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.progress import say
 from cairn.search import SearchParameters
-from cairn.search.exact import Found, NotFiniteError, exact_search
+from cairn.search.exact import Found, NotFiniteError
+from cairn.search.missing import search_with_missing
 from cairn.store.descriptors import open_queries, open_shards
 from cairn.store.sparse import is_sparse
 from cairn.store.tables import write_table
@@ -49,10 +50,11 @@ def search(
 
     `descriptors` is what `extract_descriptors` wrote; `parameters` as in SearchParameters. The ranking holds,
     per query in the order of `truth`, its top images and, behind them, every judged image with its exact
-    rank. `readout` is what `make_readout` wrote (its descriptors are searched where it has any), `training` what
-    the step `training_descriptors` wrote, for the score normalisation; `uncropped` marks the stage of a control
-    whose queries were not cropped. `threads`, `executor` and `device` as in `exact_search`. What differs from run
-    to run (seconds, sizes, queries per second) is printed, and written as JSON to `measurements` where given.
+    rank. Images that could not be decoded rank behind all others. `readout` is what `make_readout` wrote (its
+    descriptors are searched where it has any), `training` what the step `training_descriptors` wrote, for the
+    score normalisation; `uncropped` marks the stage of a control whose queries were not cropped. `threads`,
+    `executor` and `device` as in `exact_search`. What differs from run to run (seconds, sizes, queries per second)
+    is printed, and written as JSON to `measurements` where given.
     InputError where a judged image is not in the gallery, ArtifactError where descriptors are missing.
     """
     checked = validated(SearchParameters, parameters, "search")
@@ -85,7 +87,8 @@ def search(
         checked, descriptors, gallery, queries, manifest_rows, output / SCRATCH, **ways
     )
     try:
-        found = exact_search(queries, gallery, manifest_rows, checked.top, judged, **ways)
+        missing = gallery.missing_rows()
+        found = search_with_missing(queries, gallery, manifest_rows, checked.top, judged, missing, **ways)
     except NotFiniteError as error:
         names = [f"query {truth.queries[error.query].query_id}"] if error.query is not None else []
         names += [f"image {gallery.ids[error.row]}"] if error.row is not None else []
@@ -98,7 +101,7 @@ def search(
     }
     found = finished(checked, found, queries, training, readout)
     stage = first_stage_slug(checked, readout, uncropped)
-    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage)
+    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage, missing=len(missing))
     facts: dict[str, Any] = {
         "stage": stage,
         "queries": len(found),
@@ -107,6 +110,8 @@ def search(
         "top": min(checked.top, len(gallery)),
         "index": None,
     } | ({"device": device} if device != "cpu" else {})
+    if len(missing):
+        facts["missing"] = len(missing)
     if checked.index.kind != "none":
         from cairn.search.index import build_index, index_facts, write_index
 
@@ -160,8 +165,13 @@ def write_ranking(
     found: list[Found],
     judged_ids: list[list[str]],
     stage: str,
+    *,
+    missing: int = 0,
 ) -> None:
-    """Write a ranking: per query its top images and, behind them, the judged ones with their exact ranks."""
+    """Write a ranking: per query its top images and, behind them, the judged ones with their exact ranks.
+
+    So many images at every list's end are `missing`: they have no descriptor.
+    """
     import pyarrow as pa
 
     counts, ranks, rows, scores = [], [], [], []
@@ -183,4 +193,5 @@ def write_ranking(
         "score": pa.array(np.concatenate(scores).astype(np.float32)),
     }
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in table.items()])
-    write_table(pa.table(table, schema=schema.with_metadata({"stage": stage})), path)
+    about = {"stage": stage} | ({"missing": str(missing)} if missing else {})
+    write_table(pa.table(table, schema=schema.with_metadata(about)), path)

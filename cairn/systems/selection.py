@@ -12,7 +12,7 @@ from cairn.heads.parameters import Selection
 from cairn.heads.projection import through_head
 from cairn.images.manifest import Manifest
 from cairn.metrics.evaluate import score_ranking
-from cairn.search.exact import exact_search
+from cairn.search.missing import search_with_missing
 from cairn.store.descriptors import DescriptorStore
 
 if TYPE_CHECKING:
@@ -40,10 +40,11 @@ def head_value(
     asked = queries.take(queries.rows_of([query.query_id for query in truth.queries]))
     judged_ids = [sorted(truth.relevance.get(query.query_id, {})) for query in truth.queries]
     judged = [gallery.rows_of(ids) for ids in judged_ids]
+    missing = gallery.missing_rows()
 
     def value(head: "nn.Module") -> float:
-        found = exact_search(
-            through_head(head, asked), _Projected(gallery, head), rows, TOP, judged, threads=1
+        found = search_with_missing(
+            through_head(head, asked), _Projected(gallery, head), rows, TOP, judged, missing, threads=1
         )
         table: dict[str, list] = {"query_id": [], "rank": [], "image_id": [], "score": []}
         for query, one, ids in zip(truth.queries, found, judged_ids, strict=True):

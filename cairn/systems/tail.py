@@ -43,10 +43,11 @@ def estimate_run(
 
     Its `curve` is the metric against N: within the sample, and by each estimator beyond it.
 
-    The pool of distractors is every gallery image that no query judges; a query without positives is left out,
-    junk counts neither way. `parameters` are those of `TailParameters`, None where nothing is to be estimated
-    (then the file says so). N counts distractors of the pool's kind: the images that are judged for other
-    queries are not among them. Raises InputError where the sample is too small to fit a tail to.
+    The pool of distractors is every gallery image that could be decoded and that no query judges; a query without
+    positives is left out, a positive that could not be decoded scores -1, junk counts neither way. `parameters` are
+    those of `TailParameters`, None where nothing is to be estimated (then the file says so). N counts distractors of
+    the pool's kind: the images that are judged for other queries are not among them. Raises InputError where the
+    sample is too small to fit a tail to.
     """
     if parameters is None:
         write_json(
@@ -77,12 +78,15 @@ def estimate_run(
     positives = [truth.images(query_id, *POSITIVES) for query_id in asked]
     owner = np.repeat(np.arange(len(asked)), [len(images) for images in positives])
     wanted = gallery.rows_of([image for images in positives for image in images])
+    searched, found_by = queries.take(queries.rows_of(asked)), gallery.take(wanted)
+    missing = np.isin(wanted, gallery.missing_rows())
+    found_by[missing] = -searched[owner[missing]]
     scores = sampled_scores(
-        queries.take(queries.rows_of(asked)),
+        searched,
         gallery.blocks(),
         rows,
         owner,
-        gallery.take(wanted),
+        found_by,
         parameters["keep"],
     )
     tell_first_use()
@@ -104,4 +108,5 @@ def _pool(gallery: DescriptorStore, truth: GroundTruth) -> np.ndarray:
     judged = {image for images in truth.relevance.values() for image in images}
     free = np.ones(len(gallery), bool)
     free[gallery.rows_of(sorted(judged))] = False
+    free[gallery.missing_rows()] = False
     return np.flatnonzero(free)

@@ -13,7 +13,8 @@ def add(
         Path, typer.Option("--truth", help="CSV: query,image,relevance[,x1,y1,x2,y2][,split][,text].")
     ],
     metric: Annotated[
-        str, typer.Option("--metric", help="How it is scored; `revisitop` gives E/M/H mAP.")
+        str,
+        typer.Option("--metric", help="How it is scored, as `map,recall@1`; `revisitop` gives E/M/H mAP."),
     ] = "",
     training: Annotated[
         str, typer.Option("--training", help="Whose training images systems learn from.")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from cairn.encoders import load_encoder
+from cairn.encoders.large_vocabulary import BLOCK, WORDS, learn_many_words, nearest_words
 from cairn.encoders.pca import learn_pca, project
 from cairn.encoders.rootsift import RootSift, root
 from cairn.encoders.vlad import learn_words, nearest, unit, vlad
@@ -121,6 +122,36 @@ def test_words_are_the_centres_of_clusters_and_the_same_each_time():
     words = learn_words(points, 3, iterations=10, seed=0)
     assert sorted(words.round().tolist()) == sorted(centres.tolist())
     assert np.array_equal(words, learn_words(points, 3, iterations=10, seed=0))
+
+
+@pytest.mark.parametrize("words", [1, 30, WORDS + 40])
+def test_many_words_are_compared_in_blocks_as_all_at_once(words: int):
+    generator = np.random.default_rng(1)
+    vocabulary = generator.integers(0, 3, (words, 8)).astype(
+        np.float32
+    )  # small whole numbers: exact, with ties
+    descriptors = generator.integers(0, 3, (BLOCK + 70, 8)).astype(np.float32)
+    expected = nearest(descriptors, vocabulary)
+    assert np.array_equal(nearest_words(descriptors, vocabulary), expected)
+    if words > WORDS:
+        assert len(np.unique(vocabulary, axis=0)) < words, "or there is no tie"
+    assert nearest_words(descriptors[:0], vocabulary).shape == (0,)
+
+
+def test_many_words_are_centres_of_clusters_whatever_the_number_of_threads(
+    capsys: pytest.CaptureFixture[str],
+):
+    generator = np.random.default_rng(0)
+    centres = generator.normal(0, 10, (60, 4)).astype(np.float32)
+    points = np.repeat(centres, 50, axis=0) + generator.normal(0, 0.1, (3000, 4)).astype(np.float32)
+    words = learn_many_words(points, 200, iterations=10, seed=0, threads=1)
+    assert words.shape == (200, 4) and words.dtype == np.float32
+    distance = np.linalg.norm(points - words[nearest_words(points, words)], axis=1)
+    by_faiss = learn_words(points, 200, iterations=10, seed=0)
+    assert distance.mean() < 1.1 * np.linalg.norm(points - by_faiss[nearest(points, by_faiss)], axis=1).mean()
+    assert np.array_equal(words, learn_many_words(points, 200, iterations=10, seed=0, threads=3))
+    assert not np.array_equal(words, learn_many_words(points, 200, iterations=10, seed=1, threads=3))
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(("count", "dim"), [(40, 6), (6, 40)])

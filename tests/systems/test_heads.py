@@ -15,7 +15,7 @@ from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.results.scoring import score_heads
 from cairn.results.table import read_results
-from cairn.store.descriptors import open_shards, write_shard
+from cairn.store.descriptors import MISSING, open_shards, write_shard
 from cairn.systems.heads import describe_with_heads, rank_with_heads, read_heads, train_heads
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -183,6 +183,16 @@ def test_descriptors_rankings_and_scores_of_each_seed(world: World, tmp_path: Pa
     norms = dict(zip(store.ids, np.linalg.norm(store.array().astype(np.float32), axis=1), strict=True))
     assert norms.pop("g07") == 0, "an image without features stays as similar to every query"
     assert np.allclose(list(norms.values()), 1, atol=2e-3)
+
+
+def test_what_is_missing_stays_known_behind_a_head(world: World, tmp_path: Path):
+    heads = world.train(tmp_path / "heads")
+    folder = world.benchmark["descriptors"]
+    store = open_shards(folder)
+    about = ABOUT | {MISSING: json.dumps({"g07": "truncated"})}
+    write_shard(folder / "0000.parquet", store.ids, store.array(), about)
+    _score(world, heads, tmp_path)
+    assert open_shards(tmp_path / "described" / "0").missing == {"g07": "truncated"}
 
 
 def test_mistakes_are_named(world: World, tmp_path: Path):

@@ -249,7 +249,7 @@ def test_a_damaged_image_fails_or_is_listed(mixed: Town, tmp_path: Path, use, ca
         store = open_shards(output)
         zero = [name for name, row in zip(store.ids, store.array(), strict=True) if not row.any()]
         assert sorted(zero) == ["g05", "g07"]
-        assert "2 images are missing: no query finds them" in capsys.readouterr().err
+        assert "2 images are missing: they rank last" in capsys.readouterr().err
     everything = damage(mixed, tmp_path / "all", *mixed.manifest.image_id)
     use(make(damaged="missing"))
     with pytest.raises(CairnError, match="none of the 30 images of a shard can be decoded"):

@@ -10,8 +10,12 @@ import pytest
 
 from cairn.benchmarks.structure import without_boxes
 from cairn.errors import ArtifactError, InputError
+from cairn.rerank.chains import after_earlier
+from cairn.rerank.parameters import Earlier
+from cairn.rerank.rankings import read_ranking, write_reranked
+from cairn.rerank.two_stage import shortlist
 from cairn.results.names import is_first, later_stage
-from cairn.store.descriptors import open_queries, open_shards, write_shard
+from cairn.store.descriptors import MISSING, open_queries, open_shard, open_shards, write_shard
 from cairn.systems.ranking import search
 from cairn.systems.readout import make_readout, read_readout, searched
 from tests.systems.conftest import GALLERY, QUERIES, TRAINING, Town
@@ -110,6 +114,61 @@ def test_what_is_read_out_is_stored_in_the_same_shards_and_searched(
     described = json.loads((folder / "readout.json").read_text())
     assert (described["learned_from"], described["learned_from_images"]) == ("gallery", GALLERY)
     assert "learned from the gallery" in described["note"]
+
+
+@pytest.fixture
+def with_missing(stored: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """As `stored`, but the images g02 and g38 could not be decoded; g05 has no feature."""
+    import shutil
+
+    folder = tmp_path / "with-missing"
+    shutil.copytree(stored[0], folder)
+    for number in range(2):
+        path = folder / f"{number:04d}.parquet"
+        store = open_shard(path)
+        rows = store.array()
+        gone = [image for image in ("g02", "g38", "g05") if image in store.ids]
+        rows[store.rows_of(gone)] = 0
+        reasons = {image: "truncated" for image in gone if image != "g05"}
+        about = store.metadata | ({MISSING: json.dumps(reasons)} if reasons else {})
+        write_shard(path, store.ids, rows, about)
+    return folder, stored[1]
+
+
+@pytest.mark.parametrize("top", [15, GALLERY])
+def test_a_missing_image_ranks_behind_those_with_negative_cosines(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path, top: int
+):
+    facts, rows, folder = rank(town, with_missing, tmp_path, {"centre": "gallery"}, {"top": top})
+    assert facts["missing"] == 2
+    images, queries = matrices(folder)
+    assert not images[2].any() and not images[38].any() and not images[5].any()
+    for query, row in zip(ASKED, queries @ images.T, strict=True):
+        order = [image for image in np.argsort(-row, kind="stable") if image not in (2, 38)] + [2, 38]
+        assert row[order[-3]] < 0, "or a score of 0 would be last anyway"
+        ranks = {one["image_id"]: one["rank"] for one in rows[query]}
+        assert [IDS.index(one["image_id"]) for one in rows[query][:top]] == order[:top]
+        assert all(ranks[image] == order.index(IDS.index(image)) for image in town.truth.relevance[query])
+        scores = [one["score"] for one in rows[query]]
+        assert scores == sorted(scores, reverse=True)
+        assert all(one["score"] == -1 for one in rows[query] if one["image_id"] in ("g02", "g38"))
+
+
+def test_no_shortlist_holds_a_missing_image(town: Town, with_missing: tuple[Path, Path], tmp_path: Path):
+    _, _, folder = rank(town, with_missing, tmp_path, {"centre": "gallery"}, {"top": GALLERY})
+    ranked = read_ranking(tmp_path / "ranking" / "ranking.parquet", GALLERY)
+    assert {query.missing for query in ranked} == {2}
+    for earlier in ("aqe", "superglobal", "k-reciprocal"):
+        parameters = Earlier(method=earlier, shortlist=100)
+        changed, after, _ = after_earlier(ranked, folder, town.manifest, parameters)
+        write_reranked(tmp_path / f"{earlier}.parquet", ranked, changed, "s")
+        again = read_ranking(tmp_path / f"{earlier}.parquet", GALLERY)
+        for query in (*after, *again):
+            assert query.image_ids[-2:] == ("g02", "g38")
+            assert len(shortlist(query, np.zeros(GALLERY, bool), 100)) == GALLERY - 2
+            moved = np.isin(query.image_ids, ["g07", "g38"])
+            kept = shortlist(query, moved, 100)
+            assert {query.image_ids[i] for i in kept} == set(IDS) - {"g02", "g07", "g38"}
 
 
 def test_the_same_bytes_twice_and_the_transform_comes_back(stored: tuple[Path, Path], tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 from cairn.benchmarks.structure import GroundTruth, Query
 from cairn.errors import InputError
 from cairn.results.scoring import tail_curve
-from cairn.store.descriptors import QUERIES_FILE, write_shard
+from cairn.store.descriptors import MISSING, QUERIES_FILE, write_shard
 from cairn.store.shards import assign_shards, shard_name
 from cairn.systems.tail import estimate_run
 
@@ -54,3 +54,23 @@ def test_the_curve_passes_through_the_estimate(tmp_path: Path):
             estimate_run(folder, truth, parameters | change, output)
     estimate_run(folder, truth, None, output)
     assert tail_curve(output) == []
+
+
+def test_images_that_could_not_be_decoded_are_no_distractors(tmp_path: Path):
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(300, 8))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float16)
+    ids = [f"i{number:03}" for number in range(len(rows))]
+    truth = GroundTruth((Query("q", None, None, "q"),), {"q": {"i000": "positive", "i001": "positive"}})
+    write_shard(tmp_path / QUERIES_FILE, ["q"], -rows[1:2], {}, id_column="query_id")
+    parameters = {"gallery": 5000, "metric": "map@5000", "sample": 1.0, "keep": 200, "seed": 0}
+    rows[[0, *range(100, 150)]] = 0
+    found = {}
+    for name, gone in (("features", []), ("missing", [0, *range(100, 150)])):
+        about = {MISSING: json.dumps({ids[row]: "truncated" for row in gone})}
+        write_shard(tmp_path / shard_name(0), ids, rows, about)
+        estimate_run(tmp_path, truth, parameters, tmp_path)
+        found[name] = json.loads((tmp_path / "tail.json").read_text("utf-8"))
+    assert (found["features"]["pool"], found["missing"]["pool"]) == (298, 248)
+    # Its positive i000 is as good as half of all images where zero counts, and as bad as i001 where it is missing.
+    assert found["missing"]["estimates"]["default"] < found["features"]["estimates"]["default"]
