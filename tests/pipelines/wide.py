@@ -36,10 +36,7 @@ def wide_project(target: Path, images: int, queries: int = 3, dim: int = 8) -> P
     _manifest(common / "manifest", names)
     truth = GroundTruth(
         tuple(Query(f"q{number}", names[number]) for number in range(queries)),
-        {
-            f"q{number}": dict.fromkeys(names[number + 1::images // 5], "hard")
-            for number in range(queries)
-        },
+        {f"q{number}": dict.fromkeys(names[number + 1 :: images // 5], "hard") for number in range(queries)},
     )
     write_ground_truth(common / "ground_truth", truth)
     for seed, system in enumerate(SYSTEMS):
