@@ -102,6 +102,16 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
 
 
+def stamp(path: Path) -> tuple[int, ...]:
+    """Size, times and number of a file: whatever remembers its hash in a process that lives for hours keys it by these.
+
+    The time of the last change of state and the inode are among them, since a copy that keeps the time of another
+    file of the same size (`cp -p`, `rsync -t`) changes neither of the others.
+    """
+    found = Path(path).stat()
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino)
+
+
 def file_digest(path: Path, algorithm: str = "sha256") -> str:
     """Hexadecimal digest of a file's bytes."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
