@@ -38,22 +38,28 @@ def atomic(path: Path) -> Iterator[Path]:
 def atomic_directory(path: Path) -> Iterator[Path]:
     """Yield an empty temporary directory beside `path`; on success it takes the place of `path`.
 
-    Its name, `.NAME.PID.xxxxxxxx`, says which process writes it: what a killed one left can be told from work
-    that goes on (`remove_leftovers`).
+    At every moment `path` is what it was, whole, or is not there, or is the new directory. A temporary name,
+    `.NAME.PID.xxxxxxxx`, says which process writes it: what a killed one left can be told from work that goes on
+    (`remove_leftovers`).
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.{os.getpid()}.", dir=path.parent))
+    temporary, aside = _beside(path), None
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.exists() or path.is_symlink():
-            path.unlink()
+        if path.exists() or path.is_symlink():
+            aside = _beside(path)
+            path.rename(aside / path.name)  # removed in place, a kill would leave half of it under its name
         temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.{os.getpid()}.", dir=path.parent))
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
@@ -94,6 +100,16 @@ def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON with sorted keys: the same value gives the same bytes."""
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """Size, times and number of a file: whatever remembers its hash in a process that lives for hours keys it by these.
+
+    The time of the last change of state and the inode are among them, since a copy that keeps the time of another
+    file of the same size (`cp -p`, `rsync -t`) changes neither of the others.
+    """
+    found = Path(path).stat()
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino)
 
 
 def file_digest(path: Path, algorithm: str = "sha256") -> str:

@@ -89,7 +89,10 @@ class RayExecutor:
             raise
         except ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[0]
-            raise CairnError(f"Ray: a worker was lost more than {RETRIES} times ({reason})") from error
+            raise CairnError(
+                f"Ray: a worker was lost more than {RETRIES} times ({reason}); where its memory ran out, set fewer "
+                f"ray.workers in {FILE}"
+            ) from error
         finally:
             for reference in running:
                 ray.cancel(reference, recursive=False)
@@ -153,14 +156,17 @@ class RayExecutor:
             from cairn.parallel import workers
 
             wanted = (settings.workers or 1) * (settings.cpus or 1) if settings.workers else workers()
-            # Logical processors: enough for the actors and the spare one on however small a machine.
-            options |= {"num_cpus": wanted + SPARE, "include_dashboard": False}
+            # Logical processors: enough for the actors and the spare one on however small a machine. `local` is
+            # a cluster of its own, whatever another user's `ray start` or RAY_ADDRESS offers.
+            options |= {"address": "local", "num_cpus": wanted + SPARE, "include_dashboard": False}
         else:
             options["address"] = settings.address
         try:
             ray.init(**options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # Ray raises a plain Exception where its processes do not start in time
             reason = str(error).strip().splitlines()[0]
+            if settings.address is None:
+                raise CairnError(f"Ray: a cluster could not be started on this machine ({reason})") from None
             raise ParameterError(f"{FILE}: ray.address = {settings.address!r}: {reason}") from None
         self._started = True
 

@@ -11,7 +11,7 @@ from typing import Any
 from cairn.errors import ArtifactError, UsageError
 from cairn.files import dvc_digest, write_json
 from cairn.parameters import load_parameters
-from pipelines.bridge import commit_stage, read_lock, reproduce, status
+from pipelines.bridge import PATIENCE, commit_stage, read_lock, status, update_code
 from pipelines.generate import recorded_parameters
 from pipelines.graph import Node, build_graph
 from pipelines.project import BLESSINGS, PARAMETERS
@@ -39,7 +39,7 @@ def bless(
     `ArtifactError` where the recomputed values differ by more than `tolerance` (0: equal bytes).
     """
     parameters = load_parameters(root / PARAMETERS)
-    reproduce(root, "code")
+    update_code(root, PATIENCE)
     stale, lock = status(root), read_lock(root)
     nodes = [n for n in build_graph(parameters).values() if n.step.name == step and key in ("", n.key)]
     if not nodes:

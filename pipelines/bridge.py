@@ -1,4 +1,4 @@
-"""All contact with DVC: reproduce a stage, its status, `dvc.lock`."""
+"""All contact with DVC: reproduce stages, their status, `dvc.lock`."""
 
 import contextlib
 import logging
@@ -6,15 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cairn.errors import CairnError, LineageError
+from pipelines.locking import BusyError, Waiting, busy_line
 from pipelines.project import LOCK
 
-RETRIES, PAUSE = 240, 0.25  # a colleague's stage may hold the read-write lock for a minute
+PATIENCE = 10.0
+"""Seconds that a question waits for a process which is at work; what runs stages waits as long as it takes."""
 
 
 def environment() -> dict[str, str]:
@@ -27,8 +28,8 @@ def environment() -> dict[str, str]:
 
 
 def repro_command(root: Path, targets: Iterable[str], *, single: bool = False) -> int:
-    """`dvc repro TARGETS` as a child process that shares this terminal; its exit code."""
-    command = [sys.executable, "-m", "dvc", "repro", *(["--single-item"] if single else []), *targets]
+    """`dvc repro TARGETS` (see `repro`) as a child process that shares this terminal; its exit code."""
+    command = [sys.executable, "-m", "pipelines", "repro", *(["--single-item"] if single else []), *targets]
     # A session of its own, so that a signal to this process alone can end all that DVC started.
     process = subprocess.Popen(
         command, cwd=root, env=environment(), stdout=sys.stderr, start_new_session=True
@@ -41,6 +42,41 @@ def repro_command(root: Path, targets: Iterable[str], *, single: bool = False) -
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def repro(root: Path, targets: Iterable[str], *, single: bool = False) -> int:
+    """`dvc repro TARGETS` in this process, which waits where DVC gives up: while another one holds a path.
+
+    What was finished until then stays; a stage that has run is never thrown away for want of the lock.
+    """
+    from dvc.cli import main
+
+    os.environ.update(environment())
+    command = ["--wait-for-lock", "repro", *(["--single-item"] if single else []), *targets]
+    waiting, busy = Waiting(root, "cairn run"), _Busy()
+    for handler in logging.getLogger("dvc").handlers:
+        handler.addFilter(busy)
+    while True:
+        busy.error = None
+        status = main(command)
+        if status == 0 or busy.error is None:
+            return status
+        waiting.wait(busy.error)
+
+
+class _Busy(logging.Filter):
+    """Keeps DVC's page of text about its locks back; `error` is what it was about."""
+
+    error: BaseException | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        from dvc.lock import LockError
+
+        error = record.exc_info[1] if record.exc_info else None
+        if not _caused_by(error, LockError):
+            return True
+        self.error = error
+        return False
 
 
 def _interrupt(_number: int, _frame: object) -> None:
@@ -66,37 +102,46 @@ def _session_lives(group: int) -> bool:
     return True
 
 
-def reproduce(root: Path, stage: str, *, single: bool = True, force: bool = False) -> bool:
+def reproduce(
+    root: Path, stage: str, *, single: bool = True, force: bool = False, patience: float | None = None
+) -> bool:
     """Run one stage inside this process; whether anything was executed or restored from DVC's run cache.
 
-    Retries while another DVC process holds the lock: `--wait-for-lock` covers the repository lock only, the
-    read-write lock of single paths raises `LockError` at once.
+    Waits while another process holds what the stage needs, as long as it takes or `patience` seconds (then
+    BusyError): `--wait-for-lock` covers the repository lock only, the read-write lock of single paths raises
+    `LockError` at once.
     """
     from dvc.lock import LockError
     from dvc.repo import Repo
 
     os.environ.update(environment())
-    for attempt in range(RETRIES):
+    waiting = Waiting(root, stage, patience)
+    while True:
         try:
             with Repo(str(root), _wait_for_lock=True) as repo:
                 return bool(repo.reproduce(stage, single_item=single, force=force))
         except Exception as error:
             if not _caused_by(error, LockError):
                 raise CairnError(f"{stage} failed: {_message(error)}") from error
-            if attempt == 0:
-                print(f"{stage}: waiting for another DVC process", file=sys.stderr, flush=True)
-            time.sleep(PAUSE)
-    raise CairnError(
-        f"{stage}: another DVC process has held the lock for {RETRIES * PAUSE:.0f} s; try again later"
-    )
+            waiting.wait(error)
+
+
+def update_code(root: Path, patience: float | None = None) -> None:
+    """Bring the code digests up to date. Where they are, nothing is locked: other stages may be running."""
+    if status(root, "code", patience=patience):
+        reproduce(root, "code", patience=patience)
 
 
 def commit_stage(root: Path, stage: str) -> None:
     """Record the outputs on disk as made by the code and parameters of now (only `cairn bless` may do this)."""
+    from dvc.lock import LockError
     from dvc.repo import Repo
 
-    with Repo(str(root), _wait_for_lock=True) as repo:
-        repo.commit(stage, force=True)
+    try:
+        with Repo(str(root), _wait_for_lock=True) as repo:
+            repo.commit(stage, force=True)
+    except LockError as error:
+        raise BusyError(f"{stage}: {busy_line(root, error)}") from error
 
 
 def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
@@ -114,16 +159,24 @@ def _message(error: BaseException) -> str:
     return text
 
 
-def status(root: Path) -> dict[str, list[Any]]:
-    """DVC's own status: stage address → what changed (a stage that is clean is absent)."""
+def status(root: Path, *stages: str, patience: float | None = PATIENCE) -> dict[str, list[Any]]:
+    """DVC's own status: stage address → what changed (a stage that is clean is absent).
+
+    BusyError where another process is still writing what is looked at after `patience` seconds.
+    """
+    from dvc.lock import LockError
     from dvc.repo import Repo
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
-    try:
-        with Repo(str(root), _wait_for_lock=True) as repo:
-            return repo.status()
-    except Exception as error:
-        raise CairnError(f"dvc status failed: {_message(error)}") from error
+    waiting = Waiting(root, "status", patience)
+    while True:
+        try:
+            with Repo(str(root), _wait_for_lock=True) as repo:
+                return repo.status(list(stages) or None)
+        except Exception as error:
+            if not _caused_by(error, LockError):
+                raise CairnError(f"dvc status failed: {_message(error)}") from error
+            waiting.wait(error)
 
 
 def read_lock(root: Path) -> dict[str, dict[str, Any]]:

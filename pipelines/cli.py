@@ -58,6 +58,7 @@ app.command("generate")(graph.generate)
 app.command("code", hidden=True)(graph.code)
 app.command("step", hidden=True)(graph.step)
 app.command("materialize", hidden=True)(graph.materialize)
+app.command("repro", hidden=True)(graph.repro)
 
 
 def main() -> None:

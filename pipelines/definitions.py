@@ -141,10 +141,13 @@ def descriptors_check(root: Path, node: Node) -> dg.AssetChecksDefinition:
         parameters = effective_parameters(node, load_parameters(root / PARAMETERS))
         try:
             found = checks(root, node.inputs, parameters, root / node.output)
-        except CairnError as error:
-            return dg.AssetCheckResult(passed=False, metadata={"error": str(error)})
+        except (CairnError, OSError, ValueError) as error:  # a damaged file is a finding, not a crash
+            said = str(error).splitlines()[0]
+            return dg.AssetCheckResult(passed=False, metadata={"error": said}, description=said)
+        failed = [f"{check.name}: {check.found}" for check in found if not check.passed]
         return dg.AssetCheckResult(
-            passed=all(check.passed for check in found),
+            passed=not failed,
+            description="; ".join(failed) or None,
             metadata={check.name: ("" if check.passed else "FAILED: ") + check.found for check in found},
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cairn.errors import ArtifactError, CairnError
-from cairn.files import file_digest
+from cairn.files import file_digest, stamp
 
 PACKAGES = ("assets", "cairn")
 REGISTRY = "registry.yaml"
@@ -129,19 +129,15 @@ def module_digest(path: Path) -> tuple[str, list[Path]]:
     module counts as reading that file; registries do not, since only the entry that is picked matters.
     """
     path = Path(path)
-    stat = path.stat()
-    return _module_digest(path, stat.st_mtime_ns, stat.st_size)
+    digest, names = _module_digest(path, stamp(path))
+    return digest, [path.parent / name for name in names if (path.parent / name).is_file()]
 
 
 @functools.lru_cache(maxsize=4096)
-def _module_digest(path: Path, _modified: int, _size: int) -> tuple[str, list[Path]]:
+def _module_digest(path: Path, _stamp: tuple[int, ...]) -> tuple[str, list[str]]:
+    """The digest, and the names of files that the module may read: whether they are there is no part of it."""
     digest, strings = _tree_digest(path.read_bytes(), str(path))
-    named = [
-        path.parent / name
-        for name in sorted(strings)
-        if name != REGISTRY and _plain_name(name) and (path.parent / name).is_file()
-    ]
-    return digest, named
+    return digest, [name for name in sorted(strings) if name != REGISTRY and _plain_name(name)]
 
 
 def digest_of(path: str, content: bytes) -> str:
@@ -199,12 +195,11 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _content(path: Path) -> str:
-    stat = path.stat()
-    return _content_of(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return _content_of(path, stamp(path))
 
 
 @functools.lru_cache(maxsize=4096)
-def _content_of(path: Path, _modified: int, _size: int, _inode: int) -> str:
+def _content_of(path: Path, _stamp: tuple[int, ...]) -> str:
     """Read block by block, and once for all systems: borrowed local descriptors are larger than the memory."""
     return file_digest(path)
 

@@ -1,6 +1,7 @@
 """Runs `dagster dev` for a project: a lasting event log, a reload when sources change, no children left behind."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -10,9 +11,10 @@ import threading
 import urllib.request
 from pathlib import Path
 
+from cairn.files import stamp
 from cairn.progress import say
 from pipelines.bridge import environment
-from pipelines.project import PARAMETERS
+from pipelines.project import CODE, PARAMETERS
 
 HOME = ".cairn/dagster"
 WATCHED = ("assets", "cairn", "pipelines", PARAMETERS)
@@ -81,20 +83,40 @@ def _watch(root: Path, url: str, stop: threading.Event) -> None:
             seen = now
 
 
-def signature(root: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of every watched file."""
+def signature(root: Path) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and stamp of every watched file, and of the user's own that are part of the code of a step."""
     found = []
-    for name in WATCHED:
+    for name in (*WATCHED, *_own_files(root)):
         path = root / name
         files = [path] if path.is_file() else path.rglob("*")
         for file in files:
             if "__pycache__" in file.parts:
                 continue
             with contextlib.suppress(FileNotFoundError):
-                stat = file.stat()
                 if file.is_file():
-                    found.append((file.as_posix(), stat.st_size, stat.st_mtime_ns))
+                    found.append((file.as_posix(), stamp(file)))
     return sorted(found)
+
+
+def _own_files(root: Path) -> list[str]:
+    """Files outside of the watched folders that the `code` stage found to be part of some step's code."""
+    try:
+        folder = stamp(root / CODE)
+    except FileNotFoundError:
+        return []
+    return _recorded_files(root, folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _recorded_files(root: Path, _folder: tuple[int, ...]) -> list[str]:
+    """Read once for each time that the `code` stage has put another folder in place."""
+    from cairn.results.table import read_json_object
+
+    found: set[str] = set()
+    for file in (root / CODE).rglob("*.json"):
+        record = read_json_object(file) or {}
+        found.update([*record.get("modules", {}), *record.get("data", {})])
+    return sorted(name for name in found if Path(name).parts[0] not in WATCHED)
 
 
 def _reload(url: str) -> bool:

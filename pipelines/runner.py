@@ -36,6 +36,9 @@ def run_step(root: Path, name: str, key: str) -> None:
             raise ArtifactError(f"{node.stage}: its input {what} is missing at {path}; `dvc repro` makes it")
     output = root / node.output
     remove_leftovers(output.parent)
+    if node.step.fan_in:  # DVC takes the hash of that folder as it is once the step has ended
+        for folder in (root / node.inputs[node.step.fan_in]).iterdir():
+            remove_leftovers(folder)
     with atomic_directory(output) as temporary:
         job = job_of(node, record, root, temporary)
         node.step.function(job)

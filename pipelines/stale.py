@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cairn.parameters import load_parameters
-from pipelines.bridge import read_lock, reproduce, status
+from pipelines.bridge import PATIENCE, read_lock, status, update_code
 from pipelines.generate import recorded_parameters, write_pipeline
 from pipelines.graph import Node, build_graph
 from pipelines.project import PARAMETERS
@@ -24,7 +24,7 @@ def stale_assets(root: Path) -> dict[str, Any]:
     parameters = load_parameters(root / PARAMETERS)
     with contextlib.redirect_stdout(sys.stderr):
         write_pipeline(root, parameters)
-        reproduce(root, "code")
+        update_code(root, PATIENCE)
         found = status(root)
     nodes = build_graph(parameters)
     lock = read_lock(root)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cairn.files import dvc_digest, dvc_directory_digest
+from cairn.files import dvc_digest, dvc_directory_digest, stamp
 from pipelines.bridge import locked_hashes
 from pipelines.code_stage import code_version
 from pipelines.generate import recorded_parameters
@@ -82,7 +82,7 @@ def _split(relative: str) -> tuple[str, str]:
 
 
 class Externals:
-    """Hashes of the user's own paths, computed again only where size or time of a file changed."""
+    """Hashes of the user's own paths, computed again only where the stamp of a file changed."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[str, str]] = {}
@@ -92,7 +92,7 @@ class Externals:
         if not path.exists():
             return "missing"
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-        stats = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+        stats = [(str(p), stamp(p)) for p in files]
         signature = hashlib.md5(repr(stats).encode(), usedforsecurity=False).hexdigest()
         known = self._known.get(path)
         if known is None or known[0] != signature:

@@ -89,7 +89,7 @@ def dies_once(flag: str, items: Iterable[int]) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def cluster():
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    pytest.importorskip("ray", reason="Ray is not installed; requirements-dev.lock has it")
     from cairn.ray_executor import RayExecutor
 
     executor = RayExecutor(RaySettings(workers=2))
@@ -245,7 +245,7 @@ def test_an_address_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch):
     def refuse(**_options):
         raise ConnectionError("Could not find any running Ray instance.\nMore")
 
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    pytest.importorskip("ray", reason="Ray is not installed; requirements-dev.lock has it")
     executor = module.RayExecutor(RaySettings(address="auto"))
     monkeypatch.setattr(executor._ray, "is_initialized", lambda: False)
     monkeypatch.setattr(executor._ray, "init", refuse)
@@ -253,3 +253,23 @@ def test_an_address_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch):
         CairnError, match=r"ray\.address = 'auto': Could not find any running Ray instance\.$"
     ):
         _ = executor.parts
+
+
+def test_a_cluster_that_does_not_start_here_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("ray", reason="Ray is not installed; requirements-dev.lock has it")
+    from cairn.ray_executor import RayExecutor
+
+    asked = {}
+
+    def late(**options):
+        asked.update(options)
+        raise Exception("The current node timed out during startup.\nMore")
+
+    executor = RayExecutor(RaySettings(workers=2))
+    monkeypatch.setattr(executor._ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(executor._ray, "init", late)
+    with pytest.raises(
+        CairnError, match=r"^Ray: a cluster could not be started on this machine \(.*startup\.\)$"
+    ):
+        _ = executor.parts
+    assert asked["address"] == "local"  # never a cluster that happens to run on this machine

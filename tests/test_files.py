@@ -1,6 +1,7 @@
 """Nothing is ever half-written, and what a killed process left is told from work that goes on."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,24 @@ def test_a_failure_leaves_the_old_directory(tmp_path: Path):
         (temporary / "y").write_text("2")
         raise RuntimeError
     assert [p.name for p in path.iterdir()] == ["x"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_directory_is_never_half_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, seen = tmp_path / "out", []
+    with atomic_directory(path) as temporary:
+        for name in "abc":
+            (temporary / name).write_text("1")
+    remove = shutil.rmtree
+
+    def look(folder: Path, **options):
+        seen.append(sorted(p.name for p in path.iterdir()))
+        remove(folder, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", look)
+    with atomic_directory(path) as temporary:
+        (temporary / "d").write_text("2")
+    assert seen and all(names == ["d"] for names in seen)  # what was there goes once the new one has its name
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 

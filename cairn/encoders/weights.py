@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cairn.errors import InputError, ParameterError, SourceError
-from cairn.files import file_digest
+from cairn.files import file_digest, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -178,10 +178,9 @@ def _download(model: str, revision: str, files: "Sequence[str]" = FOLDER_FILES) 
 
 
 def _digest(path: Path) -> str:
-    stat = path.stat()
-    return _digest_of(path.resolve(), stat.st_mtime_ns, stat.st_size)
+    return _digest_of(path.resolve(), stamp(path))
 
 
 @functools.lru_cache(maxsize=1024)
-def _digest_of(path: Path, _modified: int, _size: int) -> str:
+def _digest_of(path: Path, _stamp: tuple[int, ...]) -> str:
     return file_digest(path)

@@ -29,7 +29,14 @@ from cairn.store.descriptors import (
 from cairn.store.shards import assign_shards, shard_name
 from cairn.systems.batching import Described, batch_size, described_shards
 from cairn.systems.disk import tells_full_disk
-from cairn.systems.extraction import Work, described, device, gallery_views, query_views, work_of
+from cairn.systems.extraction import (
+    Work,
+    described,
+    device,
+    gallery_views,
+    query_views,
+    work_of,
+)
 from cairn.systems.features import View
 from cairn.systems.guards import encoder_key
 from cairn.systems.vocabulary import learned_digest, read_learned
@@ -150,7 +157,8 @@ def _work(
         raise InputError(
             f"{encoder_name} needs what it learns from training images, but {vocabulary} is empty"
         )
-    return work_of(manifest, root, encoder, encoder_name, cache, features_code, learned)
+    settings = parameters if encoder_name.startswith(PYTHON) else None
+    return work_of(manifest, root, encoder, encoder_name, cache, features_code, learned, settings)
 
 
 def _shards(
@@ -189,6 +197,7 @@ def _extract(
             code=code,
             features_code=work.features_code,
             about=about,
+            **({} if work.settings is None else {"settings": dict(work.settings)}),
         )
         for _, views in files
     ]

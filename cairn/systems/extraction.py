@@ -3,7 +3,7 @@
 import contextlib
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,9 @@ class Work:
     encoder_name: str = ""
     query_encoder: Encoder | None = None
     """The encoder for queries where that is another (see `work_of`)."""
+    settings: Mapping[str, Any] | None = None
+    """Of a user's own encoder its keys in params.yaml: they decide cached descriptors even where its `key` leaves
+    some out. None for Cairn's, whose keys hold them."""
 
     def of(self, view: View) -> Encoder:
         """The encoder of a view's side."""
@@ -71,11 +74,12 @@ def work_of(
     cache: Cache | None = None,
     features_code: str = "",
     learned: Learned | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Work:
     """Work on the images of `manifest`, with the encoder's other side for queries where it has one."""
     queries = encoder.for_queries() if hasattr(encoder, "for_queries") else None  # type: ignore[attr-defined]
     source = ImageSource(manifest, root)
-    return Work(source, encoder, cache, features_code, learned or {}, encoder_name, queries)
+    return Work(source, encoder, cache, features_code, learned or {}, encoder_name, queries, settings)
 
 
 def gallery_views(manifest: Manifest, rows: Sequence[int] | np.ndarray) -> list[View]:

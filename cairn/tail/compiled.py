@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Sums may be reordered (for vector instructions); infinities and NaN keep their meaning.
-FAST_SUMS = {"reassoc", "contract", "arcp", "nsz"}
-
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """numba's `njit` whose machine code is kept in `<user cache>/cairn/numba`.
 
     numba would write beside the source file, which may be a checkout under version control or a read-only
     installation. NUMBA_CACHE_DIR, where set, wins; a folder that cannot be written means no cache.
+
+    Without `fastmath`: where sums may be reordered, LLVM orders a function's by what it is inlined into, and code
+    compiled just now gave other last digits than the same code kept from an earlier process.
     """
     import numba
 

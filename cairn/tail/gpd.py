@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from cairn.tail.compiled import FAST_SUMS, compiled
+from cairn.tail.compiled import compiled
 
 SHAPE_FLOOR = -0.9  # at xi <= -1 the likelihood has no maximum; the reference stops at -0.9
 _BLOCK = 32  # factors multiplied before one logarithm is taken
@@ -92,7 +92,7 @@ def log_survival(y: np.ndarray, shape: np.ndarray, scale: np.ndarray) -> np.ndar
     return np.where((inside <= 0) & (shape < 0), -np.inf, value)
 
 
-@compiled(fastmath=FAST_SUMS, nogil=True)
+@compiled(nogil=True)
 def _sums(z, t):
     """mean log(1+tz), mean r and mean r^2 with r = z/(1+tz)."""
     k = len(z)
@@ -114,7 +114,7 @@ def _sums(z, t):
     return logs / k, first / k, second / k
 
 
-@compiled(fastmath=FAST_SUMS, nogil=True)
+@compiled(nogil=True)
 def _mean_log(z, t):
     """mean log(1+tz) alone: no division, one logarithm per block."""
     k = len(z)
@@ -130,7 +130,7 @@ def _mean_log(z, t):
     return logs / k
 
 
-@compiled(fastmath=FAST_SUMS, nogil=True)
+@compiled(nogil=True)
 def _profile_root(z, capped):
     """(xi, sigma/mean, heavy) of one row of exceedances with mean 1."""
     k = len(z)
@@ -205,7 +205,7 @@ def _profile_root(z, capped):
     return shape, shape / t, heavy
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _likelihood(values, capped):
     n, k = values.shape
     shape = np.empty(n)
@@ -227,7 +227,7 @@ def _likelihood(values, capped):
     return shape, scale, heavy
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _quasi_bayes(ordered):
     n, k = ordered.shape
     m = 20 + int(np.sqrt(k))
@@ -262,7 +262,7 @@ def _quasi_bayes(ordered):
     return shape, scale
 
 
-@compiled(fastmath=FAST_SUMS, nogil=True)
+@compiled(nogil=True)
 def _best_scale(z, top, xi, start, tolerance):
     """sigma (mean 1) maximising the likelihood for xi, to a relative `tolerance`; `start` <= 0 means none."""
     if abs(xi) < 1e-7:
@@ -295,7 +295,7 @@ def _best_scale(z, top, xi, start, tolerance):
     return sigma
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _scale_given_shape(values, shapes):
     n = len(values)
     out = np.empty(n)
@@ -306,7 +306,7 @@ def _scale_given_shape(values, shapes):
     return out
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _profile(values, shapes):
     n, k = values.shape
     grid = len(shapes)

@@ -14,7 +14,7 @@ Krichene and Rendle, KDD 2020.
 import numpy as np
 from numba import prange
 
-from cairn.tail.compiled import FAST_SUMS, compiled
+from cairn.tail.compiled import compiled
 
 # Beyond this many standard deviations a binomial has no mass a double could hold beside its mode.
 _SPREAD = 12.0
@@ -68,7 +68,7 @@ def realised_precision(counts: np.ndarray, index: np.ndarray, cutoff: int) -> np
     return np.where(rank <= cutoff, index / rank, 0.0)
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _moments(hardness, index, before, gallery, cutoff):
     first = np.empty(len(hardness))
     second = np.empty(len(hardness))
@@ -77,7 +77,7 @@ def _moments(hardness, index, before, gallery, cutoff):
     return first, second
 
 
-@compiled(fastmath=FAST_SUMS, nogil=True)
+@compiled(nogil=True)
 def _one(x, i, before, gallery, cutoff):
     start = i + before
     if start > cutoff + 1e-9:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from cairn.tail.compiled import FAST_SUMS, compiled
+from cairn.tail.compiled import compiled
 from cairn.tail.gpd import _best_scale, _mean_log
 from cairn.tail.hardness import exceedances_over
 from cairn.tail.law import average_precision, precision_moments
@@ -305,7 +305,7 @@ def _shape_prior(
     return mean, spread
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _grid(values, shapes, steps):
     """Log-likelihood (times d log sigma) and sigma on the grid; values [rows, k] descending."""
     rows, k = values.shape
@@ -338,7 +338,7 @@ def _grid(values, shapes, steps):
     return likelihood, scale
 
 
-@compiled(fastmath=FAST_SUMS, nogil=True)
+@compiled(nogil=True)
 def _log_likelihood(z, top, xi, s):
     k = len(z)
     if xi < 0 and s <= -xi * top:
@@ -349,7 +349,7 @@ def _log_likelihood(z, top, xi, s):
     return value if value == value else -np.inf
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _choose_lumps(values, shapes, scale, likelihood, prior, evidence, lumps):
     """Each row's most probable lump (0: none) and the probability of any lump."""
     rows, k = values.shape
@@ -389,7 +389,7 @@ def _choose_lumps(values, shapes, scale, likelihood, prior, evidence, lumps):
     return chosen, probability
 
 
-@compiled(fastmath=FAST_SUMS, nogil=True)
+@compiled(nogil=True)
 def _running(values, mean, xi, s, depth, out):
     """Cumulated log-density of the largest exceedances, into `out` [depth + 1]."""
     log_s = np.log(s)
@@ -401,7 +401,7 @@ def _running(values, mean, xi, s, depth, out):
             out[i + 1] = out[i] - log_s - (1 + 1 / xi) * np.log(1 + xi * z)
 
 
-@compiled(parallel=True, fastmath=FAST_SUMS, nogil=True)
+@compiled(parallel=True, nogil=True)
 def _integrate(
     above,
     row,

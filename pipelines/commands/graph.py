@@ -1,4 +1,4 @@
-"""`cairn generate`, and the commands that DVC and Dagster call: `code`, `step`, `materialize`."""
+"""`cairn generate`, and the commands that DVC, Dagster and `cairn run` call: `code`, `step`, `materialize`, `repro`."""
 
 from typing import Annotated
 
@@ -52,3 +52,13 @@ def materialize(stage: str, force: bool = False) -> None:
     from pipelines.project import enter_root
 
     raise typer.Exit(run(enter_root(), stage, force=force))
+
+
+def repro(targets: list[str], single_item: bool = False) -> None:
+    """`dvc repro` for `cairn run`: it waits where another process is at work on a path, and ends with its parent."""
+    from pipelines.bridge import repro as run
+    from pipelines.materialize import supervised
+    from pipelines.project import enter_root
+
+    root = enter_root()
+    raise typer.Exit(supervised(lambda: run(root, targets, single=single_item)))

@@ -32,25 +32,27 @@ def run(
     from pipelines.code_stage import clean
     from pipelines.generate import write_pipeline
     from pipelines.graph import build_graph
+    from pipelines.locking import one_run
     from pipelines.project import PARAMETERS, enter_root
 
     root = enter_root()
-    if profile:
-        from pipelines.profile import apply_profile
+    with one_run(root):
+        if profile:
+            from pipelines.profile import apply_profile
 
-        for key in apply_profile(root, profile):
-            say(f"params.yaml: {key} from the profile {profile}")
-    parameters = load_parameters(root / PARAMETERS)
-    keys = matching_runs(target, parameters.runs)
-    if write_pipeline(root, parameters):
-        say("dvc.yaml rewritten for what params.yaml lists")
-    clean(root, parameters)
-    nodes = build_graph(parameters)
-    last = [stage for stage in ("results", "head_report") if stage in nodes]
-    chosen = {stage for stage, node in nodes.items() if _of_run(node, keys, parameters)}
-    status = repro_command(root, sorted(chosen) if target else last)
-    if status == 0 and target:
-        status = repro_command(root, _complete(root, nodes, last), single=True)
+            for key in apply_profile(root, profile):
+                say(f"params.yaml: {key} from the profile {profile}")
+        parameters = load_parameters(root / PARAMETERS)
+        keys = matching_runs(target, parameters.runs)
+        if write_pipeline(root, parameters):
+            say("dvc.yaml rewritten for what params.yaml lists")
+        clean(root, parameters)
+        nodes = build_graph(parameters)
+        last = [stage for stage in ("results", "head_report") if stage in nodes]
+        chosen = {stage for stage, node in nodes.items() if _of_run(node, keys, parameters)}
+        status = repro_command(root, sorted(chosen) if target else last)
+        if status == 0 and target:
+            status = repro_command(root, _complete(root, nodes, last), single=True)
     if status:
         raise CairnError(
             "a stage failed (its own message stands above); mend it and run again: finished work is kept"

@@ -1,5 +1,7 @@
 """A copy of the repository in which tests run commands as a user would."""
 
+import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -68,6 +70,18 @@ class Project:
     ) -> subprocess.CompletedProcess[str]:
         return self.run("dvc", *arguments, check=check, timeout=timeout)
 
+    def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
+        """`python -m ARGUMENTS…` in a session of its own, with `more` in its environment; both outputs in one pipe."""
+        return subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            cwd=self.root,
+            env=self.environment() | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
     def repro(self, *targets: str) -> list[str]:
         """`dvc repro`; the stages whose command ran."""
         output = self.dvc("repro", *targets).stdout
@@ -126,3 +140,24 @@ def new_project(target: Path, parameters: dict) -> Project:
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "start"]):
         subprocess.run(["git", *command], cwd=target, check=True)
     return project
+
+
+def processes_of(project: Project) -> list[str]:
+    """Command lines of the processes whose working directory is the project."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if str((entry / "cwd").readlink()).startswith(str(project.root)):
+                    line = (entry / "cmdline").read_text("utf-8").replace("\0", " ").strip()
+                    found.append(f"{entry.name} {line}")
+    return found
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Path below `folder` → SHA-256 of every file."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import socket
@@ -11,11 +10,10 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.pipelines.project import Project
+from tests.pipelines.project import Project, processes_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCORES = "toytown/rootsift-vlad/scores"
@@ -86,18 +84,6 @@ def serving(project: Project) -> Iterator[Page]:
     while (left := processes_of(project)) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert left == [], f"left behind by the page: {left}"
-
-
-def processes_of(project: Project) -> list[str]:
-    """Command lines of the processes whose working directory is the project."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if str((entry / "cwd").readlink()).startswith(str(project.root)):
-                    line = (entry / "cmdline").read_text("utf-8").replace("\0", " ").strip()
-                    found.append(f"{entry.name} {line}")
-    return found
 
 
 @pytest.fixture

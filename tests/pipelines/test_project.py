@@ -1,6 +1,5 @@
 """The main job on a small project: same bytes twice, only what is new runs, faults are found and named."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,18 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.project import TINY, Project, new_project
+from tests.pipelines.project import TINY, Project, digests, new_project
 
 NUMBER = "toytown/rootsift-vlad/global/hard/map"
 pytestmark = pytest.mark.slow
-
-
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_two_runs_give_the_same_bytes_whatever_the_number_of_workers(made: Project, tmp_path: Path):

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cairn.cache import Cache
@@ -190,6 +191,39 @@ def test_features_with_a_code_digest_are_cached(project: Path, town: Town):
     (project / "own_features.py").write_text(OWN_FEATURES.replace("VALUE", "1.0"))
     describe(town, project / "out", "python:own_features:create", cache)
     assert len(list((project / "cache").glob("??/*"))) > len(town.manifest.rows(gallery=True))
+
+
+SCALED = """
+from cairn.encoders import colour_histogram
+
+class Scaled(colour_histogram.ColourHistogram):  # whose key, taken over, says nothing of its factor
+    def describe(self, prepared, learned):
+        return self.factor * super().describe(prepared, learned)
+
+def create(parameters):
+    scaled = Scaled(colour_histogram.Parameters())
+    object.__setattr__(scaled, "factor", parameters["factor"])
+    return scaled
+"""
+
+
+def test_a_setting_that_a_users_key_leaves_out_is_not_taken_from_the_cache(project: Path, town: Town):
+    cache, encoder = Cache(project / "cache"), "python:scaled:create"
+    (project / "scaled.py").write_text(SCALED)
+    norms = []
+    for factor in (1, 2, 1):
+        output = project / f"out{len(norms)}"
+        vocabulary = project / f"learned{len(norms)}"
+        output.mkdir()
+        vocabulary.mkdir()
+        parts = (town.manifest, town.truth, town.root, vocabulary, encoder, {"factor": factor}, output)
+        learn_vocabulary(
+            town.manifest, town.root, encoder, {"factor": factor}, vocabulary, cache=cache, features_code=""
+        )
+        extract_descriptors(*parts, cache=cache, code="c", features_code="")
+        array = descriptors_step.open_shards(output).array().astype(float)
+        norms.append(round(float(np.linalg.norm(array[0])), 2))
+    assert norms == [1, 2, 1]
 
 
 def test_a_full_disk_is_told_by_each_step(project: Path, town: Town, monkeypatch: pytest.MonkeyPatch):
