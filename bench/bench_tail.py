@@ -88,8 +88,8 @@ def tuning(quick: bool) -> dict:
 def fresh(quick: bool) -> dict:
     """Error and coverage on shapes and seeds first run when the interval was as it is."""
     shapes, queries = (*FRESH, OTHER), 300 if quick else 1232
-    errors = _accuracy(shapes, (7001,), queries, "fresh shapes and seeds")
-    return {"accuracy": errors, "coverage": coverage(quick, shapes, 7100)}
+    intervals = coverage(quick, shapes, 7100, 10)
+    return {"coverage": intervals, "accuracy": _accuracy(shapes, (7001,), queries, "fresh shapes and seeds")}
 
 
 def plots(folder: Path) -> None:
@@ -146,10 +146,10 @@ def _accuracy(shapes: tuple[str, ...], seeds: tuple[int, ...], queries: int, tit
     }
 
 
-def coverage(quick: bool, shapes: tuple[str, ...], first: int = 5000) -> dict:
+def coverage(quick: bool, shapes: tuple[str, ...], first: int = 5000, draws: int = 20) -> dict:
     """How often the 95% intervals hold the truth at 5%: each draw has new queries, a new pool and a new
     sample."""
-    draws = 2 if quick else 20
+    draws = 2 if quick else draws
     queries = 300 if quick else 1232
     rows: dict[str, dict] = {}
     for shape in track(shapes, "coverage"):
@@ -159,6 +159,9 @@ def coverage(quick: bool, shapes: tuple[str, ...], first: int = 5000) -> dict:
             drawn = pool.draw(number, 0.05) if pool else world(shape, number, queries=queries)
             for key, value in _cover(drawn, truth).items():
                 rows.setdefault(shape, {}).setdefault(key, []).extend(value)
+        say(
+            f"{shape}: {sum(rows[shape]['fixed'])} of {draws}, width {np.mean(rows[shape]['fixed_width']):.4f}"
+        )
     total = {
         key: [v for r in rows.values() for v in r[key]]
         for key in ("error", "fixed", "fixed_width", "new", "new_width")
