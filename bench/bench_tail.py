@@ -120,10 +120,9 @@ def _accuracy(
             got = _note(errors, shape, fraction, drawn)
             low, high = got.ci95["fixed_queries"]
             intervals.setdefault((shape, fraction), []).append((bool(low <= drawn.full <= high), high - low))
-            latest = ", ".join(f"{c} {errors[shape, fraction, c][-1]:+.4f}" for c in COLUMNS)
-            say(
-                f"{shape} {seed} {fraction:.1%}: {latest}; default in [{low - drawn.full:+.4f}, {high - drawn.full:+.4f}]"
-            )
+            latest = ", ".join(f"{column} {errors[shape, fraction, column][-1]:+.4f}" for column in COLUMNS)
+            bounds = f"[{low - drawn.full:+.4f}, {high - drawn.full:+.4f}]"
+            say(f"{shape} {seed} {fraction:.1%}: {latest}; interval {bounds}")
     print(
         f"\n## Absolute error of mAP@1000, {title}: {len(seeds)} seeds, {queries} queries (clustered: 200)\n"
     )
