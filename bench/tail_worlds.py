@@ -30,6 +30,9 @@ TUNING = (
     "mixture",
     "lumps-tuning",
 )
+# Also looked at, with seeds from 100 on, when the interval was taken apart (docs/tail-aware.md); beside them a
+# clustered pool of `ClusteredPool`'s own settings with seed 100.
+TUNING_INTERVAL = ("broad-lumps-tuning", "heavy-lumps-tuning", "two-tails-tuning")
 # Never looked at while tuning; of "lumps" and "wide-lumps" other seeds were, when the mean over several numbers
 # of exceedances was added, and "scattered-lumps" and "student-lumps" were added then.
 HELD_OUT = (
@@ -45,6 +48,20 @@ HELD_OUT = (
     "scattered-lumps",
     "student-lumps",
 )
+# Written down before the interval was taken apart, and first run when that was done; beside them the clustered
+# pool `OTHER_CLUSTERS`.
+FRESH = (
+    "gev",
+    "logistic",
+    "kumaraswamy",
+    "chi",
+    "gompertz",
+    "three-shapes",
+    "two-exponentials",
+    "fine-lumps",
+    "coarse-lumps",
+)
+OTHER_CLUSTERS = {"dim": 32, "coarse": 40, "fine": 4000, "between": 0.15, "within": 0.1, "skew": 1.5}
 
 
 class World(NamedTuple):
@@ -92,6 +109,14 @@ def quantiles(shape: str, n: int, rng: np.random.Generator) -> np.ndarray:
         "gamma-mixed": lambda: special.gammainccinv(uniform(0.6, 12), np.exp(lp)) / 4,
         "two-shapes": lambda: pareto(np.where(rng.random(n) < 0.5, -0.25, 0.08)[:, None]),
         "scale-mixture": lambda: _two_normals(lp, 10 ** uniform(-3, -1), uniform(0, 0.5), uniform(1.2, 1.8)),
+        "two-tails-tuning": lambda: pareto(np.where(rng.random(n) < 0.5, -0.3, 1e-6)[:, None]),
+        "gev": lambda: _gev(lp, uniform(0.05, 0.2)) / 4,
+        "logistic": lambda: (np.log1p(-np.exp(lp)) - lp) / 4 + 0 * place,
+        "kumaraswamy": lambda: 3 * (-np.expm1(lp / uniform(4, 20))) ** (1 / uniform(2, 5)),
+        "chi": lambda: np.sqrt(special.gammainccinv(uniform(4, 32), np.exp(lp))),
+        "gompertz": lambda: 3 * np.log1p(-lp / uniform(2, 8)),
+        "three-shapes": lambda: pareto(rng.choice([-0.3, 1e-6, 0.15], n)[:, None]),
+        "two-exponentials": lambda: _two_exponentials(lp, 10 ** uniform(-3, -1), uniform(1.3, 2)) / 5,
     }
     bases = {
         "lumps-tuning": "bounded",
@@ -99,6 +124,10 @@ def quantiles(shape: str, n: int, rng: np.random.Generator) -> np.ndarray:
         "wide-lumps": "beta",
         "scattered-lumps": "gumbel",
         "student-lumps": "student",
+        "broad-lumps-tuning": "bounded",
+        "heavy-lumps-tuning": "heavy",
+        "fine-lumps": "chi",
+        "coarse-lumps": "kumaraswamy",
     }
     base = bases.get(shape, shape)
     return place + scale * makers[base]()
@@ -170,21 +199,35 @@ def positives(queries: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
 
 
 class ClusteredPool:
-    """Unit vectors in clusters of clusters, 48 dimensions, searched exactly; samples are drawn from it
+    """Unit vectors in `fine` clusters inside `coarse` ones, searched exactly; samples are drawn from it
     afterwards.
 
     Queries are perturbed pool-like items, positives are perturbed queries; both stay outside the pool.
+    `between`, `within`: deviation per dimension of clusters around theirs and of items around theirs; `skew`:
+    exponent of the Pareto law of cluster sizes.
     """
 
-    def __init__(self, seed: int, size: int = 2_000_000, queries: int = 200, depth: int = 240_000):
-        rng = np.random.default_rng([seed, 48])
-        dim, coarse, fine = 48, 60, 6000
+    def __init__(
+        self,
+        seed: int,
+        size: int = 2_000_000,
+        queries: int = 200,
+        depth: int = 240_000,
+        *,
+        dim: int = 48,
+        coarse: int = 60,
+        fine: int = 6000,
+        between: float = 0.13,
+        within: float = 0.09,
+        skew: float = 1.2,
+    ):
+        rng = np.random.default_rng([seed, dim])
         centers = _unit(rng.normal(size=(coarse, dim)))
-        leaves = _unit(centers[rng.integers(coarse, size=fine)] + 0.13 * rng.normal(size=(fine, dim)))
-        share = rng.pareto(1.2, fine) + 0.05
+        leaves = _unit(centers[rng.integers(coarse, size=fine)] + between * rng.normal(size=(fine, dim)))
+        share = rng.pareto(skew, fine) + 0.05
         share /= share.sum()
         leaf = rng.choice(fine, size=queries, p=share)
-        self.queries = _unit(leaves[leaf] + 0.09 * rng.normal(size=(queries, dim))).astype(np.float32)
+        self.queries = _unit(leaves[leaf] + within * rng.normal(size=(queries, dim))).astype(np.float32)
         self.pos_q = np.repeat(np.arange(queries), 1 + rng.poisson(2.8, queries))
         noise = np.exp(rng.normal(np.log(0.13), 0.7, len(self.pos_q)))[:, None]
         found = _unit(self.queries[self.pos_q] + noise * rng.normal(size=(len(self.pos_q), dim)))
@@ -194,7 +237,7 @@ class ClusteredPool:
         block = 200_000
         for start in range(0, size, block):
             part = leaves[rng.choice(fine, size=block, p=share)].astype(np.float32)
-            part += np.float32(0.09) * rng.standard_normal((block, dim), np.float32)
+            part += np.float32(within) * rng.standard_normal((block, dim), np.float32)
             part /= np.linalg.norm(part, axis=1, keepdims=True)
             best = np.concatenate([best, self.queries @ part.T], axis=1)
             here = np.broadcast_to(np.arange(start, start + block, dtype=np.int32), (queries, block))
@@ -293,6 +336,10 @@ def _lumps(shape: str, table: np.ndarray, rng: np.random.Generator) -> np.ndarra
         "wide-lumps": (0.2, 20, 2000, (-18.0, -13.0), 1.5),
         "scattered-lumps": (0.25, 10, 1000, (-17.5, -12.5), 2.0),
         "student-lumps": (0.2, 10, 1000, (-18.0, -13.0), 0.5),
+        "broad-lumps-tuning": (0.25, 30, 3000, (-17.5, -13.5), 1.0),
+        "heavy-lumps-tuning": (0.2, 10, 1000, (-18.0, -13.0), 1.0),
+        "fine-lumps": (0.15, 8, 800, (-18.0, -13.5), 0.3),
+        "coarse-lumps": (0.3, 15, 1500, (-17.5, -13.0), 1.2),
     }
     n = len(table)
     if shape not in settings:
@@ -314,6 +361,16 @@ def _caps(lp: np.ndarray, dimension: np.ndarray) -> np.ndarray:
 
 def _beta(lp: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return 1 - special.betaincinv(b, a, np.exp(lp))
+
+
+def _gev(lp: np.ndarray, xi: np.ndarray) -> np.ndarray:
+    return np.expm1(-xi * np.log(-np.log1p(-np.exp(lp)))) / xi
+
+
+def _two_exponentials(lp: np.ndarray, weight: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    grid = np.linspace(0, 70, 3000)[None]
+    tail = np.logaddexp(np.log1p(-weight) - grid, np.log(weight) - grid / ratio)
+    return np.stack([np.interp(-lp[0], -row, grid[0]) for row in tail])
 
 
 def _two_normals(lp: np.ndarray, weight: np.ndarray, shift: np.ndarray, spread: np.ndarray) -> np.ndarray:

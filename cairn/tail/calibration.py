@@ -7,6 +7,7 @@ the prediction at N from S: the mean miss is an estimate of the model's bias, th
 sub-samples that of sampling and fit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from cairn.tail.baselines import naive
 from cairn.tail.compiled import compiled
 from cairn.tail.law import average_precision
-from cairn.tail.posterior import fit_posterior, predict
+from cairn.tail.posterior import fit_posterior, mean_prediction, predict
 from cairn.tail.scores import SampleScores
 
 MOST_PARTS = 20  # a sub-sample thinner than 1/20 keeps too few scores
@@ -29,7 +30,7 @@ class Calibration:
     `bias`: mean over sub-samples and queries of predicted minus realised. `bias_error`: its standard error,
     of the redraws and of the sample's own realisation. `spread`: standard deviation of the mean between
     sub-samples.
-    `parts` G; `exceedances` used in a sub-sample.
+    `parts` G; `exceedances` used in a sub-sample, as many as the estimate is a mean over.
     """
 
     draws: np.ndarray
@@ -37,35 +38,44 @@ class Calibration:
     bias_error: float
     spread: float
     parts: int
-    exceedances: int
+    exceedances: tuple[int, ...]
 
 
 def calibrate(
-    scores: SampleScores, gallery: float, cutoff: int, exceedances: int, redraws: int = 6, seed: int = 0
+    scores: SampleScores,
+    gallery: float,
+    cutoff: int,
+    exceedances: Sequence[int],
+    redraws: int = 6,
+    seed: int = 0,
 ) -> Calibration | None:
     """Calibrate the posterior estimator on `redraws` of the G = min(N/S, 20) disjoint sub-samples.
 
-    Where the estimate is a mean over several numbers of exceedances, `exceedances` is the last of them: a sub-sample
-    keeps too few scores for the larger ones. None where that is impossible: too few kept scores per query in a
-    sub-sample.
+    `exceedances`: the numbers that the estimate is a mean over, one or more. The same mean is taken in a
+    sub-sample, whose list is shorter: a number it cannot hold becomes three quarters of the list, as often as
+    that happens. None where calibration is impossible: too few kept scores per query in a sub-sample.
     """
     parts = int(np.clip(round(gallery / scores.sample_size), 2, MOST_PARTS))
     tops = split(scores.top, parts, min(redraws, parts), seed)
     if tops.shape[2] < FEWEST_KEPT:
         return None
-    k = max(min(exceedances, tops.shape[2] * 3 // 4), 1)
+    sizes = tuple(max(min(k, tops.shape[2] * 3 // 4), 1) for k in exceedances)
     truth = naive(scores, cutoff)
     draws = np.empty((len(tops), len(scores.top)))
     variance = 0.0
     for number, top in enumerate(tops):
         part = scores.with_top(top, max(scores.sample_size // parts, top.shape[1]))
-        got = predict(part, fit_posterior(part.spread_top, k), scores.sample_size, cutoff)
+        found = {
+            k: predict(part, fit_posterior(part.spread_top, k), scores.sample_size, cutoff)
+            for k in set(sizes)
+        }
+        got = mean_prediction([found[k] for k in sizes])
         draws[number] = average_precision(got.precision, scores.query, scores.positives, cutoff)
         variance += mean_variance(scores, got.variance, cutoff) / len(tops)
     means = draws.mean(axis=1)
     spread = float(means.std(ddof=1)) if len(means) > 1 else 0.0
     error = float(np.sqrt(variance + spread**2 / len(means)))
-    return Calibration(draws, float(means.mean() - truth.mean()), error, spread, parts, k)
+    return Calibration(draws, float(means.mean() - truth.mean()), error, spread, parts, sizes)
 
 
 def split(top: np.ndarray, parts: int, wanted: int, seed: int) -> np.ndarray:

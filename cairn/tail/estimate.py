@@ -29,8 +29,7 @@ class TailEstimate:
     """Result of `estimate_tail`.
 
     `estimates` name -> mean AP@K at N; `per_query` name -> [Q] for default, evt, count and naive; `ci95`
-    name -> (low, high); `model_bias` the self-calibrated bias of the default (of the last of `posteriors`: see
-    `cairn.tail.calibration`), None where not measurable;
+    name -> (low, high); `model_bias` the self-calibrated bias of the default, None where not measurable;
     `hardness` [P] the default's posterior mean of log x, exponentiated; `posteriors` (one per number of
     exceedances that entered the mean), `tail` the fits themselves.
     """
@@ -107,7 +106,7 @@ def estimate_tail(
     default = average_precision(prediction.precision, scores.query, scores.positives, cutoff)
     calibration = None
     if gallery > scores.sample_size:
-        calibration = calibrate(scores, gallery, cutoff, posterior.exceedances, redraws, seed)
+        calibration = calibrate(scores, gallery, cutoff, [each.exceedances for each in tails], redraws, seed)
     correction, bias, spread = _correction(calibration, gallery / scores.sample_size)
     # The correction moves every query that is neither certain to be 0 nor to be 1, in proportion.
     default = _shift_mean(default, correction)
@@ -121,11 +120,15 @@ def estimate_tail(
         estimates["hard-mined"] = float(per_query["hard-mined"].mean())
     variance = mean_variance(scores, prediction.variance, cutoff)
     draws = calibration.draws if calibration else np.empty((0, len(scores.top)))
+    # Posterior variance and spread between sub-samples are two measures of one error, that of sample and fit:
+    # the larger counts, not their sum. The redraws of the second interval already hold the spread.
+    chance = max(variance, spread**2)
+    drawn = calibration.spread**2 if calibration else 0.0
     ci95 = {
-        "fixed_queries": fixed_interval(
-            means["default"], np.sqrt(variance + spread**2 + disagreement**2), bias
+        "fixed_queries": fixed_interval(means["default"], np.sqrt(chance + disagreement**2), bias),
+        "new_queries": nested_interval(
+            default, draws, max(chance - drawn, 0.0) + disagreement**2, bias, seed=seed
         ),
-        "new_queries": nested_interval(default, draws, variance + disagreement**2, bias, seed=seed),
         "evt_queries": query_interval(values["evt"], seed=seed),
     }
     hardness = np.exp(prediction.log_hardness)

@@ -20,6 +20,7 @@ explained
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import lgamma
 from typing import NamedTuple
 
@@ -223,6 +224,7 @@ def _density_slope(depth: np.ndarray, edge: float) -> float:
     return float(np.clip(slope * inside.size / (inside.size + 30), -0.05, 0.3))
 
 
+@lru_cache(maxsize=4)  # sub-samples and thresholds ask for the same one
 def _law_table(gallery: float, cutoff: int, largest: int) -> tuple[float, float, np.ndarray]:
     """Precision moments over a grid of log(N x): its start, its step, values [2, largest, 800]."""
     grid = np.linspace(np.log(1e-5), np.log(cutoff + 12 * np.sqrt(cutoff) + 60), 800)
@@ -295,7 +297,7 @@ def _shape_prior(
     for _ in range(60):
         prior = widths * np.exp(-0.5 * ((shapes - mean) / spread) ** 2)
         total = rows @ prior
-        share = prior * (rows / np.maximum(total, 1e-300)[:, None]).sum(axis=0) / len(rows)
+        share = prior * (1 / np.maximum(total, 1e-300) @ rows) / len(rows)
         new = float(share @ shapes)
         wide = float(np.sqrt(max(share @ (shapes - new) ** 2, 1e-4)))
         settled = abs(new - mean) + abs(wide - spread) < 1e-6
@@ -355,7 +357,7 @@ def _choose_lumps(values, shapes, scale, likelihood, prior, evidence, lumps):
     rows, k = values.shape
     chosen = np.zeros(rows, np.int64)
     probability = np.zeros(rows)
-    depth = min(_DEEPEST, k)
+    depth = min(_DEEPEST, k // 2)  # of the lumps that `_lump_evidence` admits
     for row in prange(rows):
         mean = values[row].mean()
         best = likelihood[row].max()

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 from small import exponential_world
 
 from cairn.errors import InputError, UsageError
 from cairn.tail import baselines
-from cairn.tail.calibration import calibrate, split
+from cairn.tail.calibration import calibrate, mean_variance, split
 from cairn.tail.diagnostics import homogeneous, near_duplicates
 from cairn.tail.estimate import (
     ESTIMATORS,
@@ -20,7 +21,7 @@ from cairn.tail.estimate import (
 )
 from cairn.tail.hard_mined import hard_mined
 from cairn.tail.hardness import fit_tail
-from cairn.tail.intervals import fixed_interval, nested_interval, query_interval
+from cairn.tail.intervals import fixed_interval, nested_interval, quantile_beside, query_interval
 from cairn.tail.law import average_precision, realised_precision
 from cairn.tail.posterior import CLUSTERED, choose_posterior, fit_posterior, predict
 from cairn.tail.scores import sample_scores
@@ -132,12 +133,37 @@ def test_sub_samples_are_disjoint_and_cover_the_sample():
 
 def test_calibration_knows_the_answer_it_is_held_against(world):
     scores, gallery, cutoff, _ = world
-    got = calibrate(scores, gallery, cutoff, 60, redraws=4)
+    got = calibrate(scores, gallery, cutoff, (60,), redraws=4)
     assert got.draws.shape == (4, len(scores.top))
     truth = baselines.naive(scores, cutoff).mean()
     assert got.bias == pytest.approx(got.draws.mean() - truth)
     assert abs(got.bias) < 4 * got.bias_error + 0.01
     assert got.parts == 20
+
+
+def test_a_mean_over_thresholds_is_calibrated_as_that_mean(world):
+    scores, gallery, cutoff, _ = world
+    sizes = (12, 10, 8)
+    got = calibrate(scores, gallery, cutoff, sizes, redraws=3)
+    each = [calibrate(scores, gallery, cutoff, (k,), redraws=3) for k in sizes]
+    assert got.exceedances == sizes
+    np.testing.assert_allclose(got.draws, np.mean([one.draws for one in each], axis=0), rtol=1e-12)
+    assert got.spread < max(one.spread for one in each)
+    # 600 kept scores leave lists of fewer than 30: larger numbers become three quarters of the shortest.
+    capped = calibrate(scores, gallery, cutoff, (60, 40, 10), redraws=3)
+    most = capped.exceedances[0]
+    assert capped.exceedances == (most, most, 10) and 10 < most < 30
+
+
+def test_interval_counts_the_error_of_sample_and_fit_once(world, result):
+    scores, gallery, cutoff, _ = world
+    choice = choose_posterior(scores, gallery, cutoff)
+    known = calibrate(scores, gallery, cutoff, [tail.exceedances for tail in choice.tails])
+    variance = mean_variance(scores, choice.prediction.variance, cutoff)
+    assert abs(known.bias) < 0.015 and result.diagnostics["calibration"]["correction"] == 0
+    deviation = np.sqrt(max(variance, known.spread**2) + choice.disagreement**2)
+    low, high = fixed_interval(result.estimates["default"], deviation, known.bias)
+    np.testing.assert_allclose(result.ci95["fixed_queries"], [low, high], atol=1e-12)
 
 
 def test_near_duplicates_are_found_only_where_they_are(world):
@@ -200,8 +226,22 @@ def test_intervals():
     np.testing.assert_allclose(nested, [low, high], atol=2e-3)
     shifted = nested_interval(values, rng.normal(0, 0.1, (8, 1)) + np.zeros((8, 400)), 0.0, 0.01)
     assert shifted[1] - shifted[0] > nested[1] - nested[0] + 0.02
-    np.testing.assert_allclose(fixed_interval(0.5, 0.1, 0.02), [0.5 - 0.216, 0.5 + 0.216], atol=1e-3)
+    np.testing.assert_allclose(fixed_interval(0.5, 0.1, 0.02), [0.5 - 0.2, 0.5 + 0.2], atol=1e-3)
     assert fixed_interval(0.01, 0.1, 0)[0] == 0.0
+
+
+@pytest.mark.parametrize("bias", [0.0, 1e-9, 0.01, 0.1, 0.3, 40.0])
+def test_interval_covers_at_its_level_where_the_bias_is_at_its_bound(bias):
+    half = bias + quantile_beside(-bias, 0.1) * 0.1
+    assert ndtr((half - bias) / 0.1) - ndtr((-half - bias) / 0.1) == pytest.approx(0.95, abs=1e-6)
+    assert 1.64 < quantile_beside(bias, 0.1) < 1.96
+    inner = bias / 2  # a smaller bias than the bound is covered more often
+    assert ndtr((half - inner) / 0.1) - ndtr((-half - inner) / 0.1) >= 0.95 - 1e-6
+
+
+def test_interval_of_a_certain_estimate_is_its_bias():
+    np.testing.assert_allclose(fixed_interval(0.5, 0.0, 0.02), [0.48, 0.52])
+    np.testing.assert_allclose(fixed_interval(0.5, 0.0, 0.0), [0.5, 0.5])
 
 
 def test_shift_of_the_mean_keeps_certain_queries():
