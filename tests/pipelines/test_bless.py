@@ -33,7 +33,7 @@ def test_a_change_of_pixels_is_refused(project: Project):
     change_code(
         project,
         "cairn/images/decode.py",
-        "\n_plain = decode_gray\n\n\ndef decode_gray(data, image_id):\n    return 255 - _plain(data, image_id)\n",
+        "\n_plain = decode_gray\n\n\ndef decode_gray(*asked):\n    return 255 - _plain(*asked)\n",
     )
     before = (project.root / "dvc.lock").read_bytes()
     result = project.cairn("bless", "descriptors", check=False)
