@@ -86,7 +86,7 @@ def test_verify_passes_then_fails_on_one_flipped_byte(project):
 
 
 def test_a_tampered_lock_is_one_line(project):
-    (project / "dvc.lock").write_text("stages: {a: {outs: [{path: ../../etc/passwd}]}}")
+    (project / "dvc.lock").write_text("{schema: '2.0', stages: {a: {outs: [{path: ../../etc/passwd}]}}}")
     for command in (("verify",), ("trace", "toytown/tiny/hard")):
         done = cairn(project, *command)
         assert (done.returncode, done.stdout) == (1, "")
