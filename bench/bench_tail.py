@@ -1,6 +1,6 @@
 """Accuracy, interval coverage and speed of the tail estimators, beside SciPy's loop, in one run.
 
-python -m bench.bench_tail                 # everything (about twenty minutes on two idle cores)
+python -m bench.bench_tail                 # everything (two idle cores: twenty minutes, and the fresh shapes)
 python -m bench.bench_tail --quick         # the same with few draws
 python -m bench.bench_tail --only speed    # one part: accuracy, coverage, fresh, proxy, speed, tuning
 """
