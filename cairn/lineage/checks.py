@@ -165,7 +165,7 @@ def check_code(scope: Scope) -> Checked:
             findings.append(finding)
         elif finding.file in scope.users:
             findings.append(replace(finding, numbers=scope.tainted(scope.users[finding.file])))
-        elif finding.file not in scope.code_of_others:
+        elif scope.complete or finding.file not in scope.code_of_others:
             findings.append(replace(finding, numbers=()))
     return findings, []
 

@@ -10,6 +10,7 @@ from cairn.encoders.pca import learn_pca
 from cairn.encoders.vlad import unit
 from cairn.errors import InputError, ParameterError
 from cairn.readout import ReadoutParameters
+from cairn.search.products import product
 
 
 class Descriptors(Protocol):
@@ -55,7 +56,7 @@ class Transform:
         if self.mean is not None:
             found = (found - self.mean) * found.any(axis=1, keepdims=True)
         if self.projection is not None:
-            found = found @ self.projection
+            found = product(found, self.projection)
         return unit(found)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cairn.errors import ParameterError
 from cairn.rerank.superglobal import reordered
 from cairn.rerank.two_stage import RankedQuery, RerankedQuery, shortlist
+from cairn.search.products import product
 
 
 def alpha_expanded(
@@ -54,5 +55,5 @@ def rerank_expanded(
         chosen = shortlist(query, np.zeros(len(query.rank), bool), top)
         candidates = np.asarray(gallery(query.image_row[chosen]), np.float32)
         expanded = alpha_expanded(descriptor, candidates[:neighbours], alpha)
-        result.append(reordered(query, candidates @ expanded))
+        result.append(reordered(query, product(candidates, expanded[:, None])[:, 0]))
     return result

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from cairn.errors import ParameterError
 from cairn.progress import track
 from cairn.rerank.two_stage import RankedQuery, RerankedQuery, shortlist
+from cairn.search.products import product
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def refine(top: NDArray[np.float32], neighbours: int = 9, beta: float = 0.15) ->
     Neighbours with equal similarity are taken in ranking order. The first neighbour, the image itself or an
     equal one, has weight 1.
     """
-    similarity = top @ top.T
+    similarity = product(top, top.T)
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : neighbours + 1]
     weight = np.take_along_axis(similarity, nearest, 1) * np.float32(beta)
     weight[:, 0] = 1
@@ -70,9 +71,9 @@ def superglobal_scores(
     """Scores [M] of the top M images, `top` [M, D] in ranking order, for `query` [D]; both of unit norm."""
     query, top = np.asarray(query, np.float32), np.asarray(top, np.float32)
     refined = refine(top, neighbours, beta)
-    first = refined @ query
+    first = product(refined, query[:, None])[:, 0]
     best = np.argsort(-first, kind="stable")[: neighbours + 1]
-    second = refined @ refined[best].max(axis=0)
+    second = product(refined, refined[best].max(axis=0)[:, None])[:, 0]
     return (first + second) / np.float32(2)
 
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from cairn.tail.compiled import compiled
 
+TILE = 256
+"""Rows in each of `product`'s products."""
 TRIALS = 16
 """Products that are compared: two orders of addition may round alike now and then, but not every time."""
 
@@ -26,6 +28,23 @@ def multiply(images: np.ndarray, block: np.ndarray, products: np.ndarray) -> Non
             alike(images, block, products)
         else:
             np.matmul(images, block, out=products)
+
+
+def product(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """float32 [n, m] of `rows` [n, dim] and `columns` [dim, m]: equal rows give equal results, wherever they stand.
+
+    For what is ranked later: a read-out or a re-ranking that tells copies apart breaks their tie by chance.
+    """
+    rows, columns = np.asarray(rows, np.float32), np.ascontiguousarray(columns, np.float32)
+    found = np.empty((len(rows), columns.shape[1]), np.float32)
+    tile = np.zeros((TILE, rows.shape[1]), np.float32)
+    products = np.empty((TILE, columns.shape[1]), np.float32)
+    for start in range(0, len(rows), TILE):
+        part = rows[start : start + TILE]
+        tile[: len(part)] = part  # what is left of an earlier tile behind it is computed in vain
+        multiply(tile, columns, products)
+        found[start : start + len(part)] = products[: len(part)]
+    return found
 
 
 @lru_cache

@@ -16,7 +16,7 @@ from cairn.lineage import verify
 from cairn.lineage.hashing import cache_folder, hash_paths, recorded_files
 from cairn.lineage.lock_checks import Declared
 from cairn.lineage.show import print_verification
-from tests.lineage.project import numbers_of, runs
+from tests.lineage.project import Builder, numbers_of, runs
 
 RERANKED = "geometry-k100"
 TOY, TINY, PLACES = ("toytown", "rootsift-vlad"), ("toytown", "tiny-histogram"), ("places", "rootsift-vlad")
@@ -482,6 +482,32 @@ def test_a_manifest_that_no_stage_uses_any_more_is_a_finding(project):
     (finding,) = verify(project).findings
     assert (finding.kind, finding.artifact) == ("unrecorded", "artifacts/places/manifest")
     assert "images cannot be compared" in finding.message
+
+
+def test_an_edited_code_file_that_no_number_rests_on_is_a_finding(project):
+    folder, file = project / "artifacts/toytown/contamination", "artifacts/code/contamination/toytown.json"
+    folder.mkdir()
+    (folder / "audit.json").write_text("{}")
+    (project / file).parent.mkdir(parents=True)
+    (project / file).write_text((project / "artifacts/code/ranking/toytown-rootsift-vlad.json").read_text())
+    record = json.loads((project / file).read_text())
+    stage = {
+        "cmd": "python -m pipelines step contamination toytown",
+        "params": {file: {key: record[key] for key in ("digest", "parameters")}},
+        "outs": [Builder(project).recorded("artifacts/toytown/contamination")],
+    }
+
+    def change(stages):
+        stages["contamination@toytown"] = stage
+        stages["code"]["outs"] = [Builder(project).recorded("artifacts/code")]
+
+    relock(project, change)
+    assert verify(project).findings == ()
+    flip(project / file, 5)
+    (finding,) = [found for found in verify(project).findings if found.file == file]
+    assert (finding.kind, finding.numbers) == ("changed", ())
+    (project / file).unlink()
+    assert [found.kind for found in verify(project).findings if found.file == file] == ["missing"]
 
 
 def test_edited_parameters_of_the_same_code_are_a_finding(project):

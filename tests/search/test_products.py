@@ -83,3 +83,34 @@ def test_duplicates_tie_with_every_kernel_of_openblas(kernel: str):
         [sys.executable, "-c", SEARCH], env=environment, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
+
+
+COPIES = """
+import numpy as np
+from cairn.readout.transform import Transform
+from cairn.rerank.superglobal import superglobal_scores
+from cairn.search.products import product
+from tests.search.test_exact import real_numbers
+
+rows = real_numbers(20, 96).astype(np.float32)
+place = np.random.default_rng(0).permutation(np.repeat(np.arange(20), 30))
+copies = rows[place]
+def told_apart(found):
+    return [number for number in range(20) if len(np.unique(found[place == number], axis=0)) > 1]
+
+assert not told_apart(product(copies, rows.T))
+read_out = Transform(dimension=None, mean=rows.mean(axis=0), projection=real_numbers(96, 40, 1).astype(np.float32))
+assert not told_apart(read_out(copies))
+assert not told_apart(superglobal_scores(real_numbers(1, 96, 2)[0], copies)[:, None])
+"""
+
+
+@pytest.mark.parametrize("kernel", ["Haswell", ""])
+def test_neither_read_outs_nor_superglobal_tell_copies_apart(kernel: str):
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+    if kernel and platform.machine() in ("x86_64", "AMD64"):
+        environment["OPENBLAS_CORETYPE"] = kernel
+    run = subprocess.run(
+        [sys.executable, "-c", COPIES], env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
