@@ -42,8 +42,7 @@ def add_folder(
     if not truth.is_file():
         raise InputError(f"--truth {truth}: a CSV file is expected there")
     entries, found = read_folder_benchmark(Path(_relative(root, images)), Path(_relative(root, truth)), root)
-    metric = metric or _metric_for(found)
-    check_metric(metric, "--metric")
+    metric = check_metric(metric or _metric_for(found), "--metric")
     chosen = systems or list(parameters.systems)
     entry = {
         "adapter": "folder",

@@ -106,6 +106,16 @@ def test_an_error_names_the_key_and_what_is_allowed(tmp_path: Path, old: str, ne
         assert part in message
 
 
+def test_an_unknown_key_lists_the_keys_of_its_own_place(tmp_path: Path):
+    with pytest.raises(ParameterError) as caught:
+        load(tmp_path, GOOD.replace("encoder: rootsift-vlad", "encoder: rootsift-vlad, pca: {dim: 8}"))
+    assert str(caught.value).endswith("allowed: dimension, whiten")
+    with pytest.raises(ParameterError) as caught:
+        load(tmp_path, GOOD.replace("encoder: rootsift-vlad", "encoder: rootsift-vlad, pcaa: {dimension: 8}"))
+    allowed = str(caught.value).partition("allowed: ")[2].split(", ")
+    assert {"encoder", "search", "rerank", "pca", "vlad"} <= set(allowed)
+
+
 @pytest.mark.parametrize(
     ("system", "named"),
     [
