@@ -246,7 +246,13 @@ def check_metric(metric: Any, where: str) -> str:
 
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
-    from cairn.encoders import checked_parameters, is_sparse, learning_keys, load_encoder_module
+    from cairn.encoders import (
+        check_factory,
+        checked_parameters,
+        is_sparse,
+        learning_keys,
+        load_encoder_module,
+    )
     from cairn.readout import ReadoutParameters
     from cairn.rerank import RerankParameters, parts
     from cairn.search import SearchParameters
@@ -255,6 +261,7 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     encoder = _required(entry, "encoder", where)
     try:
         module = load_encoder_module(encoder)
+        check_factory(encoder, module)
     except ParameterError as error:
         raise ParameterError(f"{where}.encoder: {error}") from None
     own = {key: value for key, value in entry.items() if key not in SYSTEM_KEYS}

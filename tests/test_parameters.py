@@ -72,6 +72,11 @@ def test_what_an_entry_says_is_not_overridden(tmp_path: Path):
         ("benchmark: toytown,", "benchmark: oxford,", ["runs.toytown-vlad.benchmark", "toytown"]),
         ("encoder: rootsift-vlad", "encoder: rootsift-vald", ["systems.vlad.encoder", "rootsift-vlad"]),
         ("{encoder: rootsift-vlad}", "{}", ["systems.vlad.encoder is missing"]),
+        (
+            "encoder: rootsift-vlad",
+            "encoder: 'python:cairn.encoders.pca:lern_pca'",
+            ["systems.vlad.encoder", "no function lern_pca", "did you mean 'learn_pca'"],
+        ),
         ("{encoder: rootsift-vlad}", "{encoder: 3}", ["systems.vlad.encoder = 3"]),
         ("encoder: rootsift-vlad", "encoder: rootsift-vlad, wrods: 3", ["systems.vlad.wrods", "allowed"]),
         (
