@@ -148,6 +148,7 @@ def test_numbers_on_files_written_with_a_dot_are_traced_and_verified(project: Pr
         "model": ".//models/net.ts",
         "preprocessing": PREPROCESSING,
         "rerank": {"method": "none"},
+        "facts": {"pretraining": "the town next door"},
     }
     parameters["runs"]["mine-net"] = {"benchmark": "mine", "system": "net"}
     project.write_parameters(parameters)
@@ -161,7 +162,8 @@ def test_numbers_on_files_written_with_a_dot_are_traced_and_verified(project: Pr
     assert not (project.root / "artifacts/mine").exists(), "nothing ran"
 
     save_network(project.root / "models" / "net.ts")
-    project.cairn("run", "mine")
+    printed = project.cairn("run", "mine").stdout
+    assert "net: pretrained on the town next door; overlap with benchmarks: not declared" in printed
     traced = json.loads(project.cairn("trace", "mine/net", "--json").stdout)
     assert {"photos", "truth.csv", "models/net.ts"} <= {source["location"] for source in traced["sources"]}
     assert traced["unverified_sources"] == []
