@@ -72,7 +72,7 @@ def check_brought(root: Path, parameters: "Parameters", nodes: Iterable["Node"])
 def with_upstream(nodes: Mapping[str, "Node"], stages: Iterable[str]) -> list["Node"]:
     """The nodes of `stages` and all that they are made from, upstream first."""
     reached = set(stages)
-    for stage, node in reversed(nodes.items()):  # downstream first, so one pass reaches everything
+    for stage, node in reversed(list(nodes.items())):  # downstream first, so one pass reaches everything
         if stage in reached:
             reached.update(up for ups in node.upstream.values() for up in ups)
     return [node for stage, node in nodes.items() if stage in reached]
