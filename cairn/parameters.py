@@ -209,7 +209,7 @@ def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]
     try:
         settings = validate(adapter.Parameters, own, where)
     except ParameterError as error:
-        raise ParameterError(_with_common(str(error), BENCHMARK_KEYS)) from None
+        raise ParameterError(_with_common(str(error), where, BENCHMARK_KEYS)) from None
     training = _required(entry, "training", where)
     metric = entry.get("metric", adapter.METRIC)
     check_metric(metric, f"{where}.metric")
@@ -230,20 +230,29 @@ def _benchmark(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]
     }
 
 
-def check_metric(metric: Any, where: str) -> None:
-    """`ParameterError` where `metric` is not a protocol that a ranking can be scored with."""
+def check_metric(metric: Any, where: str) -> str:
+    """`metric` in the names that numbers have (`micro-AP` is `micro-ap`).
+
+    `ParameterError` where it is not a protocol that a ranking can be scored with.
+    """
     from cairn.metrics.evaluate import parse_protocol
 
     if not isinstance(metric, str):
         raise ParameterError(f"{where} = {shown(metric)}: the name of a metric is expected")
     try:
-        parse_protocol(metric)
+        return ",".join(each.name for each in parse_protocol(metric))
     except ParameterError as error:
         raise ParameterError(f"{where}: {error}") from None
 
 
 def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
-    from cairn.encoders import checked_parameters, is_sparse, learning_keys, load_encoder_module
+    from cairn.encoders import (
+        check_factory,
+        checked_parameters,
+        is_sparse,
+        learning_keys,
+        load_encoder_module,
+    )
     from cairn.readout import ReadoutParameters
     from cairn.rerank import RerankParameters, parts
     from cairn.search import SearchParameters
@@ -252,13 +261,14 @@ def _system(name: str, entry: Mapping[str, Any], file: str) -> dict[str, Any]:
     encoder = _required(entry, "encoder", where)
     try:
         module = load_encoder_module(encoder)
+        check_factory(encoder, module)
     except ParameterError as error:
         raise ParameterError(f"{where}.encoder: {error}") from None
     own = {key: value for key, value in entry.items() if key not in SYSTEM_KEYS}
     try:
         settings = checked_parameters(encoder, module, own, where)
     except ParameterError as error:
-        raise ParameterError(_with_common(str(error), SYSTEM_KEYS)) from None
+        raise ParameterError(_with_common(str(error), where, SYSTEM_KEYS)) from None
     rerank = parts(validated(RerankParameters, entry.get("rerank", {}), f"{where}.rerank"), f"{where}.rerank")
     _local_features(encoder, rerank["local"], f"{where}.rerank")
     heads = None
@@ -409,10 +419,9 @@ def _one_of(value: str, allowed: Mapping[str, Any], where: str, kind: str) -> No
         raise ParameterError(f"{where} = {value!r}: no such {kind}{hint(value, allowed)}; there are: {names}")
 
 
-def _with_common(message: str, common: tuple[str, ...]) -> str:
-    """An adapter or encoder lists its own keys; at the top level the common keys are allowed as well."""
-    return (
-        message.replace("allowed: ", f"allowed: {', '.join(common)}, ")
-        if " is not a known key" in message
-        else message
-    )
+def _with_common(message: str, where: str, common: tuple[str, ...]) -> str:
+    """An adapter or encoder lists its own keys; right below `where` the common keys are allowed as well."""
+    key, unknown, _ = message.partition(" is not a known key")
+    if not unknown or "." in key.removeprefix(f"{where}."):
+        return message
+    return message.replace("allowed: ", f"allowed: {', '.join(common)}, ")

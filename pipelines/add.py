@@ -8,6 +8,7 @@ from cairn.errors import InputError, ParameterError, UsageError
 from cairn.files import atomic
 from cairn.parameters import check_metric, identifier, load_parameters
 from cairn.progress import say
+from pipelines.brought import plain_path
 from pipelines.generate import write_pipeline
 from pipelines.project import PARAMETERS
 
@@ -41,9 +42,10 @@ def add_folder(
         raise InputError(f"--images {images}: there is no such folder (or tar or zip file)")
     if not truth.is_file():
         raise InputError(f"--truth {truth}: a CSV file is expected there")
+    for key, path in (("images", images), ("truth", truth)):
+        plain_path(_relative(root, path), f"benchmarks.{name}.{key}")
     entries, found = read_folder_benchmark(Path(_relative(root, images)), Path(_relative(root, truth)), root)
-    metric = metric or _metric_for(found)
-    check_metric(metric, "--metric")
+    metric = check_metric(metric or _metric_for(found), "--metric")
     chosen = systems or list(parameters.systems)
     entry = {
         "adapter": "folder",

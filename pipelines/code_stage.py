@@ -3,12 +3,14 @@
 import contextlib
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cairn.files import atomic_directory, remove_leftovers, write_json
 from cairn.parameters import Parameters, load_parameters
 from cairn.results.table import read_json_object
+from pipelines.brought import plain_path
 from pipelines.digests import CodeGraph
 from pipelines.generate import check_pipeline
 from pipelines.graph import Node, build_graph, effective_parameters
@@ -105,7 +107,9 @@ def _reranker_code(node: Node, parameters: Parameters) -> "RerankerCode":
 
     part = {"local": "local", "reranker_training": "reranker_training"}.get(node.step.name, "rerank")
     values = parameters.systems[node.system][part] or {"method": "none"}
-    return reranker_code(values, node.step.name)
+    code = reranker_code(values, node.step.name)
+    key = f"systems.{node.system}.rerank.{values['method']}"
+    return replace(code, files=tuple(plain_path(path, key) for path in code.files))
 
 
 def _features_digest(

@@ -10,6 +10,7 @@ from cairn.files import atomic
 from cairn.lineage.graph import CODE_STAGE
 from cairn.lineage.lock_checks import Declared
 from cairn.parameters import Parameters, load_parameters
+from pipelines.brought import reranker_files
 from pipelines.graph import build_graph, external_paths, instances, stage_address
 from pipelines.plots import plot_entries
 from pipelines.project import CODE, PARAMETERS, PIPELINE, RESULTS
@@ -71,13 +72,9 @@ def declared_stages(root: Path) -> dict[str, Declared]:
 def user_files(parameters: Parameters) -> list[str]:
     """Files of the user's own code that systems name, as paths relative to the project."""
     from cairn.encoders import user_module_files
-    from cairn.rerank import local_files, reranker_code
 
     found = {path for system in parameters.systems.values() for path in user_module_files(system["encoder"])}
-    for system in parameters.systems.values():
-        # Weights and descriptors that a second stage reads.
-        found.update(local_files(system["local"]), reranker_code(system["rerank"]).files)
-    return sorted(found)
+    return sorted(found.union(reranker_files(parameters)))
 
 
 def _code_stage(parameters: Parameters) -> dict[str, Any]:
@@ -99,9 +96,7 @@ def _source_stages(step: Step, parameters: Parameters) -> dict[str, Any]:
     for name, benchmark in parameters.benchmarks.items():
         adapter = load_adapter(benchmark["adapter"], f"benchmarks.{name}.adapter")
         stage = stages.setdefault(f"sources-{benchmark['adapter']}", {"foreach": {}, "do": None})
-        stage["foreach"][name] = {key: benchmark["settings"][key] for key in adapter.EXTERNAL} or {
-            "name": name
-        }
+        stage["foreach"][name] = external_paths(step, name, "", parameters) or {"name": name}
         stage["do"] = _body(step, "${key}", "", ["${item." + key + "}" for key in adapter.EXTERNAL])
     return stages
 

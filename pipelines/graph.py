@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from assets.step import Step, steps
 from cairn.parameters import Parameters
+from pipelines.brought import plain_path
 from pipelines.project import CODE
 
 
@@ -129,7 +130,7 @@ def stage_address(step: Step, key: str, parameters: Parameters) -> str:
 
 
 def external_paths(step: Step, benchmark: str, system: str, parameters: Parameters) -> dict[str, str]:
-    """The user's own files that a step reads: setting name → path as `params.yaml` has it.
+    """The user's own files that a step reads: setting name → path (see `pipelines.brought.plain_path`).
 
     Those of the benchmark for `sources`; for the steps that write descriptors, those of an encoder whose
     descriptors are files that the user brings.
@@ -140,14 +141,18 @@ def external_paths(step: Step, benchmark: str, system: str, parameters: Paramete
             return {}
         from cairn.encoders import external_paths as brought
 
-        return brought(entry["encoder"], entry["settings"], benchmark)
+        paths = brought(entry["encoder"], entry["settings"], benchmark)
+        return {name: plain_path(path, f"systems.{system}.{name}") for name, path in paths.items()}
     if step.name != "sources":
         return {}
     from cairn.benchmarks.adapters import load_adapter
 
     entry = parameters.benchmarks[benchmark]
     adapter = load_adapter(entry["adapter"], f"benchmarks.{benchmark}.adapter")
-    return {name: entry["settings"][name] for name in adapter.EXTERNAL}
+    return {
+        name: plain_path(entry["settings"][name], f"benchmarks.{benchmark}.{name}")
+        for name in adapter.EXTERNAL
+    }
 
 
 def _learning(run: Mapping[str, str], parameters: Parameters) -> dict[str, object]:

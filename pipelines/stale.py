@@ -7,6 +7,7 @@ from typing import Any
 
 from cairn.parameters import load_parameters
 from pipelines.bridge import PATIENCE, read_lock, status, update_code
+from pipelines.brought import check_brought, missing
 from pipelines.generate import recorded_parameters, write_pipeline
 from pipelines.graph import Node, build_graph
 from pipelines.project import PARAMETERS
@@ -22,6 +23,7 @@ def stale_assets(root: Path) -> dict[str, Any]:
     import sys
 
     parameters = load_parameters(root / PARAMETERS)
+    check_brought(root, parameters, ())
     with contextlib.redirect_stdout(sys.stderr):
         write_pipeline(root, parameters)
         update_code(root, PATIENCE)
@@ -53,7 +55,7 @@ def _below(nodes: Mapping[str, Node], stages: list[str]) -> list[str]:
 
 def _reasons(root: Path, node: Node | None, changes: list[Any], entry: Mapping[str, Any] | None) -> list[str]:
     if entry is None:
-        return ["never made"]
+        return ["never made", *(missing(root, node) if node is not None else [])]
     reasons: list[str] = []
     for change in changes:
         if isinstance(change, str):

@@ -72,6 +72,11 @@ def test_what_an_entry_says_is_not_overridden(tmp_path: Path):
         ("benchmark: toytown,", "benchmark: oxford,", ["runs.toytown-vlad.benchmark", "toytown"]),
         ("encoder: rootsift-vlad", "encoder: rootsift-vald", ["systems.vlad.encoder", "rootsift-vlad"]),
         ("{encoder: rootsift-vlad}", "{}", ["systems.vlad.encoder is missing"]),
+        (
+            "encoder: rootsift-vlad",
+            "encoder: 'python:cairn.encoders.pca:lern_pca'",
+            ["systems.vlad.encoder", "no function lern_pca", "did you mean 'learn_pca'"],
+        ),
         ("{encoder: rootsift-vlad}", "{encoder: 3}", ["systems.vlad.encoder = 3"]),
         ("encoder: rootsift-vlad", "encoder: rootsift-vlad, wrods: 3", ["systems.vlad.wrods", "allowed"]),
         (
@@ -104,6 +109,16 @@ def test_an_error_names_the_key_and_what_is_allowed(tmp_path: Path, old: str, ne
     assert "\n" not in message
     for part in named:
         assert part in message
+
+
+def test_an_unknown_key_lists_the_keys_of_its_own_place(tmp_path: Path):
+    with pytest.raises(ParameterError) as caught:
+        load(tmp_path, GOOD.replace("encoder: rootsift-vlad", "encoder: rootsift-vlad, pca: {dim: 8}"))
+    assert str(caught.value).endswith("allowed: dimension, whiten")
+    with pytest.raises(ParameterError) as caught:
+        load(tmp_path, GOOD.replace("encoder: rootsift-vlad", "encoder: rootsift-vlad, pcaa: {dimension: 8}"))
+    allowed = str(caught.value).partition("allowed: ")[2].split(", ")
+    assert {"encoder", "search", "rerank", "pca", "vlad"} <= set(allowed)
 
 
 @pytest.mark.parametrize(

@@ -152,10 +152,9 @@ def load_encoder(name: str, parameters: Mapping[str, Any], root: Path = Path()) 
     if not name.startswith(PYTHON):
         return module.create(checked)
     function = _python_parts(name)[1]
-    factory = getattr(module, function, None)
-    if not callable(factory):
-        raise ParameterError(f"encoder = {name!r}: {module.__name__} has no function {function}")
+    check_factory(name, module)
     try:
+        factory: Any = getattr(module, function)
         encoder: Any = factory(checked)
         missing = [part for part in _PROTOCOL if not hasattr(encoder, part)]
     except (Exception, SystemExit) as error:  # a user's function may raise anything
@@ -166,6 +165,18 @@ def load_encoder(name: str, parameters: Mapping[str, Any], root: Path = Path()) 
             f"{', '.join(missing)} (see cairn.encoders.protocol)"
         )
     return encoder
+
+
+def check_factory(name: str, module: ModuleType) -> None:
+    """ParameterError where `module`, that of `name`, lacks the factory of a user's own encoder."""
+    if not name.startswith(PYTHON):
+        return
+    function = _python_parts(name)[1]
+    if not callable(getattr(module, function, None)):
+        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ParameterError(
+            f"encoder = {name!r}: {module.__name__} has no function {function}{hint(function, there)}"
+        )
 
 
 def encoder_code(name: str, root: Path = Path()) -> EncoderCode:

@@ -46,6 +46,17 @@ class Multiscale(BaseModel):
     """For `of: tensor`."""
 
 
+class DeclaredFacts(BaseModel):
+    """What a user knows of the weights; null: what the registry says of the encoder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weights: str | None = None
+    licence: str | None = None
+    pretraining: str | None = None
+    overlap: str | None = None
+
+
 class NetworkParameters(BaseModel):
     """Keys that every learned encoder has."""
 
@@ -65,6 +76,8 @@ class NetworkParameters(BaseModel):
     """torch.compile: faster after minutes of compilation; last bits may differ."""
     damaged: Literal["fail", "missing"] = "fail"
     """An image that cannot be decoded: the step fails, or the image is listed as missing and found by no query."""
+    facts: DeclaredFacts | None = None
+    """Shown beside the numbers as declared; no descriptor depends on it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -173,13 +186,13 @@ class NetworkEncoder:
         return f"{chosen.type} {platform.machine()} float32"
 
     def key(self) -> dict[str, Any]:
-        """Every parameter, the SHA-256 of every file of weights, and versions."""
+        """Every parameter but `facts`, the SHA-256 of every file of weights, and versions."""
         from importlib.metadata import version
 
         names = ("numpy", "opencv-python-headless", "pillow", "torch", *self.packages)
         return {
             "encoder": self.name,
-            "settings": self.parameters.model_dump(mode="json"),
+            "settings": self.parameters.model_dump(mode="json", exclude={"facts"}),
             "weights": self.weights().record(),
             "versions": {name: version(name) for name in names},
         }
@@ -187,6 +200,12 @@ class NetworkEncoder:
     def weights(self) -> Weights:
         """Where the weights lie, with their hashes; downloads them where they are on a hub."""
         return self.find()
+
+    @property
+    def declared_facts(self) -> dict[str, str]:
+        """What the user says of the weights, of what `cairn.encoders.encoder_facts` gives."""
+        facts = self.parameters.facts
+        return {} if facts is None else facts.model_dump(exclude_none=True)
 
     def for_queries(self) -> "NetworkEncoder":
         """This encoder for the side of the queries (their scales, and their instruction where it has one)."""

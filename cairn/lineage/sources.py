@@ -1,5 +1,6 @@
 """The leaves of every tree: what was downloaded, drawn or brought by the user, each with its checksum."""
 
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -61,8 +62,9 @@ def sources_of(graph: Graph, stage: Stage, artifact: str) -> tuple[Source, ...]:
     listed = graph.json_file(graph.root / file)
     for number, entry in enumerate(_entries(listed)):
         source = _declared(entry, file, number)
-        before = found.get(source.location.rstrip("/"))
-        found[source.location.rstrip("/")] = source if before is None else _joined(before, source)
+        place = _plain(source.location)
+        before = found.get(place)
+        found[place] = source if before is None else _joined(before, source)
     if not found and not any(edge.made_by for edge in edges):
         missing = not (graph.root / artifact).exists()
         found[""] = Source(
@@ -88,6 +90,11 @@ def local_file(root: Path, artifact: str, source: Source) -> Path | None:
     # The copy inside the artifact is what the graph used; a relative path may also start at the project.
     choices = [base / place for place in places for base in (root / artifact, root)]
     return next((choice for choice in choices if choice.is_file()), None)
+
+
+def _plain(location: str) -> str:
+    """A path in the form of `dvc.lock`: what a user wrote as `./photos/` is recorded there as `photos`."""
+    return location if "://" in location else posixpath.normpath(location)
 
 
 def _external(recorded: Recorded) -> Source:

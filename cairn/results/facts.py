@@ -6,6 +6,8 @@ from pathlib import Path
 
 QUIET = ("", "none")
 """What facts say where nothing was trained before."""
+UNKNOWN = "not declared"
+"""What facts say of a user's own model until the user says more."""
 
 
 def pretraining_notes(root: Path, pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -17,11 +19,16 @@ def pretraining_notes(root: Path, pairs: Iterable[tuple[str, str]]) -> list[str]
     for benchmark, system in sorted(pairs):
         path = Path(root) / "artifacts" / benchmark / system / "descriptors" / "descriptors.json"
         try:
-            facts = json.loads(path.read_text("utf-8"))["facts"]
-            pretraining, overlap = facts["pretraining"], facts["overlap"]
+            about = json.loads(path.read_text("utf-8"))
+            pretraining, overlap = about["facts"]["pretraining"], about["facts"]["overlap"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if (pretraining in QUIET and overlap in QUIET) or system in notes:
             continue
-        notes[system] = f"{system}: pretrained on {pretraining}; overlap with benchmarks: {overlap}"
+        note = f"{system}: pretrained on {pretraining}; overlap with benchmarks: {overlap}"
+        if UNKNOWN in (pretraining, overlap):
+            own = str(about.get("encoder", "")).startswith("python:")
+            place = "in FACTS of its module" if own else f"under systems.{system}.facts"
+            note += f" (declare it {place}: docs/encoders.md)"
+        notes[system] = note
     return [" ".join(note.split()) for note in notes.values()]

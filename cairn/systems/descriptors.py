@@ -283,9 +283,10 @@ def _write_facts(output: Path, work: Work, root: Path) -> None:
     halved = sum(HALVED in metadata for store in stores.values() for metadata in store.shard_metadata)
     if halved:
         say(f"{halved} shards had batches halved for lack of memory: their last bits may differ elsewhere")
+    declared: dict[str, str] = getattr(work.encoder, "declared_facts", {})
     facts: dict[str, Any] = {
         "encoder": work.encoder_name,
-        "facts": encoder_facts(work.encoder_name, root),
+        "facts": encoder_facts(work.encoder_name, root) | declared,
         "dim": gallery.dim,
         "dtype": DTYPE,
         "images": len(gallery),

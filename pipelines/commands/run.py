@@ -29,6 +29,7 @@ def run(
     from cairn.parameters import load_parameters
     from cairn.progress import say
     from pipelines.bridge import repro_command
+    from pipelines.brought import check_brought, with_upstream
     from pipelines.code_stage import clean
     from pipelines.generate import write_pipeline
     from pipelines.graph import build_graph
@@ -44,12 +45,13 @@ def run(
                 say(f"params.yaml: {key} from the profile {profile}")
         parameters = load_parameters(root / PARAMETERS)
         keys = matching_runs(target, parameters.runs)
-        if write_pipeline(root, parameters):
-            say("dvc.yaml rewritten for what params.yaml lists")
-        clean(root, parameters)
         nodes = build_graph(parameters)
         last = [stage for stage in ("results", "head_report") if stage in nodes]
         chosen = {stage for stage, node in nodes.items() if _of_run(node, keys, parameters)}
+        check_brought(root, parameters, with_upstream(nodes, chosen if target else last))
+        if write_pipeline(root, parameters):
+            say("dvc.yaml rewritten for what params.yaml lists")
+        clean(root, parameters)
         status = repro_command(root, sorted(chosen) if target else last)
         if status == 0 and target:
             status = repro_command(root, _complete(root, nodes, last), single=True)

@@ -104,6 +104,14 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does():
         encoder(Mean(room=0)).describe(prepared, {})
 
 
+def test_facts_are_declared_beside_the_descriptors_and_decide_none():
+    plain, told = encoder(Mean()), encoder(Mean(), facts={"licence": "MIT", "overlap": "none"})
+    assert plain.declared_facts == {} and told.declared_facts == {"licence": "MIT", "overlap": "none"}
+    assert plain.key() == told.key()
+    with pytest.raises(ValueError, match="license"):
+        encoder(Mean(), facts={"license": "MIT"})
+
+
 def test_worker_processes_get_no_network():
     full = encoder(Mean(), preprocessing={"size": 16})
     image = images(1)[0]

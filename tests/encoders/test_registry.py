@@ -141,6 +141,7 @@ def test_a_users_encoder_is_loaded_from_the_project(project: Path):
         ("python:absent_module:create", {}, "cannot import absent_module"),
         ("python:faulty:create", {}, "ZeroDivisionError"),
         ("python:mine:absent", {}, "mine has no function absent"),
+        ("python:mine:creat", {}, "mine has no function creat (did you mean 'create'?)"),
         ("python:mine:broken", {}, "returned a object without features"),
         ("python:mine:create", {"szie": 1}, "did you mean 'size'"),
         ("python:mine:raising", {}, "raising failed (KeyError: 'no weights')"),

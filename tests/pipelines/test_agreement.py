@@ -240,7 +240,7 @@ def test_features_that_change_make_their_system_stale_alone(watched: Watched):
 
     parameters["systems"]["mine"] = {
         "encoder": "precomputed",
-        "features": "features/mine.npz",
+        "features": "./features//mine.npz",
         "images": side("gallery"),
         "queries": side("queries"),
         "training": side("training"),

@@ -160,7 +160,8 @@ def test_a_corrupt_image_is_named_and_nothing_is_half_written(project: Project, 
 
 
 def test_a_metric_can_be_chosen(project: Project, photos: Path):
-    add(project, "--metric", "micro-ap, recall@p90")
+    add(project, "--metric", "micro_AP, recall@p90")
+    assert project.parameters()["benchmarks"]["mine"]["metric"] == "micro-ap,recall@p90"
     project.cairn("run", "mine")
     rows = json.loads(
         project.cairn("sql", "--json", "SELECT DISTINCT metric FROM results WHERE benchmark='mine'").stdout
