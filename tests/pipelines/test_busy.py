@@ -79,7 +79,9 @@ def test_a_second_run_is_told_of_the_first(project: Project):
     )
     assert project.cairn("status", "--quiet", check=False).returncode == 1
     hold.unlink()
-    assert "map" in ended(first)
+    said = ended(first)
+    assert "map" in said and f"Running stage 'ranking@{RUN}'" in said
+    assert not [advice for advice in ("git add", "autostage", "dvc push") if advice in said]
     assert ended(other) == f"ranking@{RUN}: up to date, nothing to do\n"
     assert project.dvc_stale() == set()
 
