@@ -53,6 +53,7 @@ def repro(root: Path, targets: Iterable[str], *, single: bool = False) -> int:
 
     os.environ.update(environment())
     command = ["--wait-for-lock", "repro", *(["--single-item"] if single else []), *targets]
+    without_hints()
     waiting, busy = Waiting(root, "cairn run"), _Busy()
     for handler in logging.getLogger("dvc").handlers:
         handler.addFilter(busy)
@@ -62,6 +63,24 @@ def repro(root: Path, targets: Iterable[str], *, single: bool = False) -> int:
         if status == 0 or busy.error is None:
             return status
         waiting.wait(busy.error)
+
+
+def without_hints() -> None:
+    """Leave out what DVC advises after a run (`git add dvc.lock`, auto staging, `dvc push`), in this process.
+
+    Its stages, warnings and errors stay.
+    """
+    from dvc.ui import ui
+
+    # The advice about git is the only thing that this logger says below a warning.
+    logging.getLogger("dvc.repo.scm_context").setLevel(logging.WARNING)
+    write = ui.write
+
+    def write_without(*objects: Any, **options: Any) -> None:
+        if not (objects and str(objects[0]).startswith("Use `dvc push` ")):
+            write(*objects, **options)
+
+    ui.write = write_without  # type: ignore[method-assign]
 
 
 class _Busy(logging.Filter):
@@ -118,7 +137,7 @@ def reproduce(
     waiting = Waiting(root, stage, patience)
     while True:
         try:
-            with Repo(str(root), _wait_for_lock=True) as repo:
+            with Repo(str(root), _wait_for_lock=patience is None) as repo:
                 return bool(repo.reproduce(stage, single_item=single, force=force))
         except Exception as error:
             if not _caused_by(error, LockError):
@@ -162,7 +181,8 @@ def _message(error: BaseException) -> str:
 def status(root: Path, *stages: str, patience: float | None = PATIENCE) -> dict[str, list[Any]]:
     """DVC's own status: stage address → what changed (a stage that is clean is absent).
 
-    BusyError where another process is still writing what is looked at after `patience` seconds.
+    BusyError where another process still holds DVC's lock or writes what is looked at after `patience` seconds; DVC
+    itself would wait for its lock without end or word.
     """
     from dvc.lock import LockError
     from dvc.repo import Repo
@@ -171,7 +191,7 @@ def status(root: Path, *stages: str, patience: float | None = PATIENCE) -> dict[
     waiting = Waiting(root, "status", patience)
     while True:
         try:
-            with Repo(str(root), _wait_for_lock=True) as repo:
+            with Repo(str(root), _wait_for_lock=patience is None) as repo:
                 return repo.status(list(stages) or None)
         except Exception as error:
             if not _caused_by(error, LockError):

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cairn.errors import CairnError
 
@@ -40,11 +40,10 @@ def one_run(root: Path) -> Iterator[None]:
     path = root / RUN
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(stream, fcntl.LOCK_EX):
             stream.seek(0)
-            raise BusyError(f"another `cairn run` is at work in this project{_who(stream.read())}") from None
+            who, process = _who(stream.read())
+            raise BusyError(f"another `cairn run` is at work in this project{who}{_advice(process)}")
         stream.truncate(0)
         json.dump({"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, stream)
         stream.flush()
@@ -52,6 +51,31 @@ def one_run(root: Path) -> Iterator[None]:
         for process, command in holders(root).items():
             raise BusyError(f"`{command}` (process {process}) is at work in this project{_advice(process)}")
         yield
+
+
+def check_no_run(root: Path) -> None:
+    """BusyError, naming it, where a `cairn run` is at work in the project; waits for nothing."""
+    path = root / RUN
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8") as stream:
+        if not _locked(stream, fcntl.LOCK_SH):
+            who, _ = _who(stream.read())
+            raise BusyError(
+                f"a `cairn run` is at work in this project{who} and changes what is stale; ask when it has ended"
+            )
+
+
+def _locked(stream: IO[str], kind: int) -> bool:
+    """Whether the lock was free. One that is held for a moment, to ask whether it is free, is waited for."""
+    for pause in (0.1, 0.3, None):
+        try:
+            fcntl.flock(stream, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if pause is not None:
+                time.sleep(pause)
+    return False
 
 
 def holders(root: Path) -> dict[int, str]:
@@ -187,14 +211,14 @@ def _short(command: str) -> str:
     return f"{'cairn' if name == 'pipelines' else name} {arguments}".strip()
 
 
-def _who(text: str) -> str:
-    """What the file of a running `cairn run` says of it."""
+def _who(text: str) -> tuple[str, int | None]:
+    """What the file of a running `cairn run` says of it, and its process; nothing where it cannot be read."""
     try:
         said = json.loads(text)
         process, since = int(said["process"]), str(said["since"])
     except (ValueError, KeyError, TypeError):
-        return "; wait until it has ended"
-    return f" (process {process}, since {since}){_advice(process)}"
+        return "", None
+    return f" (process {process}, since {since})", process
 
 
 def _advice(process: int | None) -> str:

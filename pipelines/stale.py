@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from cairn.parameters import load_parameters
-from pipelines.bridge import PATIENCE, read_lock, status, update_code
+from pipelines.bridge import PATIENCE, read_lock, status, update_code, without_hints
 from pipelines.brought import check_brought, missing
 from pipelines.generate import recorded_parameters, write_pipeline
 from pipelines.graph import Node, build_graph
+from pipelines.locking import check_no_run
 from pipelines.project import PARAMETERS
 
 
@@ -17,13 +18,16 @@ def stale_assets(root: Path) -> dict[str, Any]:
     """`{"stale": {asset: [reasons]}, "downstream": [assets]}` after the digests were brought up to date.
 
     An asset is stale where its own code, parameters, inputs or output changed; the assets below it are listed
-    apart, since they run again only if what they read comes out different.
+    apart, since they run again only if what they read comes out different. BusyError, at once, while a `cairn run` is
+    at work, and where another process holds DVC's lock or a path for longer than PATIENCE.
     """
     import contextlib
     import sys
 
+    check_no_run(root)
     parameters = load_parameters(root / PARAMETERS)
     check_brought(root, parameters, ())
+    without_hints()
     with contextlib.redirect_stdout(sys.stderr):
         write_pipeline(root, parameters)
         update_code(root, PATIENCE)

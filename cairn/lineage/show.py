@@ -1,9 +1,9 @@
-"""Prints a trace as a tree, and a verification as what differs and whom it taints."""
+"""Prints a trace as a list from the number down, and a verification as what differs and whom it taints."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cairn.lineage.graph import Code
+from cairn.lineage.graph import ARTIFACTS, Code
 from cairn.lineage.sources import SOURCES_FILE, Source
 from cairn.lineage.tracing import Artifact, Trace
 from cairn.lineage.verifying import Verification
@@ -15,43 +15,50 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 HASH_SHOWN = 12
-MODULES_SHOWN = 3
-PARAMETERS_SHOWN = 6
+DEEPEST = 6
+"""Spaces before an artifact at most, one for each step between it and the number."""
+INDENT = " " * (DEEPEST + 1)
 NUMBERS_SHOWN = 20
 
 
 def print_trace(trace: Trace, console: "Console", full: bool = False) -> None:
-    """Print `trace` as a tree; `full` shows whole hashes, every module, parameter, command and package.
+    """Print `trace`: every artifact once, under the longest way back, then the sources with whole checksums.
 
-    What several artifacts rest on is shown once, under the longest way back, and referred to elsewhere.
+    By default one line per artifact: path, hash, step. `full` shows whole hashes, and what each was made from: every
+    module, parameter, command and package.
     """
     from rich.text import Text
-    from rich.tree import Tree
 
-    tree = Tree(_number(trace, full), guide_style="dim")
-    branches = {-1: tree}
-    for depth, path, first in trace.walk():
-        artifact = trace.artifacts[path]
-        if not first:
-            branches[depth - 1].add(Text.assemble((plain(path), "bold"), ("  ↑ above", "dim")))
-            continue
-        branch = branches[depth - 1].add(Text("\n").join([_head(artifact, full), *_facts(artifact, full)]))
-        branches[depth] = branch
-        for source in artifact.sources:
-            branch.add(_source(source, full))
-    console.print(tree)
+    console.print(_number(trace, full), soft_wrap=True)
+    once = [(depth, trace.artifacts[path]) for depth, path, first in trace.walk() if first]
+    folder = "" if full else ARTIFACTS  # said once, so that a line fits a terminal of 80 columns
+    names = [
+        f"{' ' * min(depth, DEEPEST)}{plain(artifact.path.removeprefix(folder))}" for depth, artifact in once
+    ]
+    longest = max(map(len, names))
+    console.print(Text(f"\nmade by way of (in {ARTIFACTS}; md5, step)", "dim"))
+    for name, (_, artifact) in zip(names, once, strict=True):
+        lines = [_head(name if full else name.ljust(longest), artifact, full)]
+        lines += _facts(artifact, trace.children(artifact.path)) if full else []
+        lines += [_line(f"{INDENT}note", note, style="yellow") for note in artifact.notes]
+        lines += [_source(source, full) for source in artifact.sources[: None if full else NUMBERS_SHOWN]]
+        if not full and len(artifact.sources) > NUMBERS_SHOWN:
+            lines.append(Text(f"{INDENT}… {len(artifact.sources) - NUMBERS_SHOWN} more (--full)", "dim"))
+        console.print(Text("\n").join(lines), soft_wrap=True)
     pinned = len(trace.sources) - len(trace.unverified)
     of_them = (
         "pinned by a checksum" if pinned == len(trace.sources) else f"{pinned} of them pinned by a checksum"
     )
     counts = f"{_count(len(trace.artifacts), 'artifact')}, {_count(len(trace.sources), 'source')}"
-    console.print(Text(f"{counts} {of_them}"))
+    console.print(Text(f"\n{counts} {of_them}"))
     if not full:
         _print_checksums(trace.sources, console)
     for source in trace.unverified:
         console.print(Text(plain(f"{source.status} source: {source.location}: {source.problem}"), "bold red"))
     for note in trace.notes:
         console.print(Text(plain(f"note: {note}"), "yellow"))
+    if not full:
+        console.print(Text("--full: code, parameters and packages of each, and whole hashes", "dim"))
 
 
 def print_verification(verification: Verification, console: "Console", strict: bool = False) -> None:
@@ -100,10 +107,12 @@ def _number(trace: Trace, full: bool) -> "Text":
     interval = format_interval(result)
     text = Text.assemble((str(result.name), "bold"), f" = {format_value(result)}{percent}")
     text.append(f" [{interval}]" if interval else "")
-    text.append("  synthetic images" if trace.synthetic else "", "yellow")
     text.append(f"\n{result.n_queries:,} queries, gallery of {result.gallery_size:,}", "dim")
+    text.append(", synthetic images" if trace.synthetic else "", "yellow")
     if trace.table is not None:
-        text.append(f"\nin {trace.table.path}  {_digest(trace.table.md5, full)}", "dim")
+        text.append(
+            f"\nin {trace.table.path}  {'' if full else 'md5 '}{_digest(trace.table.md5, full)}", "dim"
+        )
     commit = trace.revision.commit
     if commit is not None:
         text.append(f"\ndvc.lock of commit {commit if full else commit[:HASH_SHOWN]}", "dim")
@@ -111,65 +120,43 @@ def _number(trace: Trace, full: bool) -> "Text":
     return text
 
 
-def _head(artifact: Artifact, full: bool) -> "Text":
+def _head(name: str, artifact: Artifact, full: bool) -> "Text":
     from rich.text import Text
 
-    size = [] if artifact.size is None else [_bytes(artifact.size)]
+    text = Text.assemble((name, "bold cyan"), (f"  {_digest(artifact.md5, full)}", "dim"))
+    if not full:
+        return text.append(f"  {plain(artifact.step)}", "dim")
     files = [] if artifact.files is None else [_count(artifact.files, "file")]
-    details = ", ".join([_digest(artifact.md5, full), *files, *size])
-    return Text.assemble((plain(artifact.path), "bold cyan"), (f"  {details}", "dim"))
+    size = [] if artifact.size is None else [_bytes(artifact.size)]
+    return text.append("".join(f", {part}" for part in [*files, *size]), "dim")
 
 
-def _facts(artifact: Artifact, full: bool) -> list["Text"]:
-    lines = [_line("stage", artifact.stage)]
-    if full:
-        lines.append(_line("command", artifact.command))
+def _facts(artifact: Artifact, made_from: Sequence[str]) -> list["Text"]:
+    lines = [_line(f"{INDENT}stage", artifact.stage), _line(f"{INDENT}command", artifact.command)]
+    if made_from:
+        lines.append(_line(f"{INDENT}from", ", ".join(made_from)))
     for code in artifact.code:
-        lines += _code(code, full)
-    lines += [_line("note", note, style="yellow") for note in artifact.notes]
+        lines += _code(code)
     return lines
 
 
-def _code(code: Code, full: bool) -> list["Text"]:
-    lines = []
-    digest = code.digest or "no digest recorded"
-    head = _line("code", digest if full else digest[:HASH_SHOWN])
+def _code(code: Code) -> list["Text"]:
+    head = _line(f"{INDENT}code", code.digest or "no digest recorded")
     if not code.present:
         head.append(f"  {plain(code.path)} is not here: modules unknown", "yellow")
     elif not code.current:
         head.append("  has changed since; the modules are not those of now", "yellow")
-    else:
-        head.append(f"  {plain(_modules(code.modules))}" if not full else "", "dim")
-    lines.append(head)
-    if full and code.current:
+    lines = [head]
+    if code.current:
         files = {**code.modules, **code.data}
-        lines += [_line("    ", path, digest) for path, digest in files.items()]
+        lines += [_line(f"{INDENT}    ", path, digest) for path, digest in files.items()]
     if code.parameters:
-        lines.append(_line("parameters", _parameters(code.parameters, full)))
+        given = ", ".join(f"{key}={value}" for key, value in _flatten(code.parameters))
+        lines.append(_line(f"{INDENT}parameters", given))
     if code.packages and code.current:
-        shown = list(code.packages.items())
-        text = ", ".join(
-            f"{name} {version}" for name, version in (shown if full else shown[:PARAMETERS_SHOWN])
-        )
-        more = "" if full or len(shown) <= PARAMETERS_SHOWN else f", … {len(shown) - PARAMETERS_SHOWN} more"
-        lines.append(_line("packages", text + more))
+        used = ", ".join(f"{name} {version}" for name, version in code.packages.items())
+        lines.append(_line(f"{INDENT}packages", used))
     return lines
-
-
-def _modules(modules: Mapping[str, str]) -> str:
-    # The step's own modules tell more than the packages around them.
-    telling = [path for path in modules if not path.endswith("__init__.py")]
-    telling.sort(key=lambda path: (not path.startswith("assets/"), path))
-    shown = ", ".join(telling[:MODULES_SHOWN])
-    more = len(modules) - len(telling[:MODULES_SHOWN])
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _parameters(parameters: Mapping[str, Any], full: bool) -> str:
-    flat = list(_flatten(parameters))
-    shown = flat if full else flat[:PARAMETERS_SHOWN]
-    text = ", ".join(f"{key}={value}" for key, value in shown)
-    return text if len(shown) == len(flat) else f"{text}, … {len(flat) - len(shown)} more"
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -184,21 +171,28 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
 def _source(source: Source, full: bool) -> "Text":
     from rich.text import Text
 
-    text = Text.assemble(("source ", "bold magenta"), (plain(source.name), "bold"))
+    text = Text.assemble((f"{INDENT}source ", "bold magenta"), (plain(source.name), "bold"))
     if source.location != source.name:
         text.append(f"  {plain(source.location)}")
-    details = [f"{name} {value if full else value[:HASH_SHOWN]}" for name, value in source.checksums.items()]
-    details += [] if source.files is None else [_count(source.files, "file")]
+    if full:
+        text.append(f"\n{INDENT}    {plain(', '.join([*_checksums(source), *_details(source)]))}", "dim")
+    if source.problem:
+        text.append(f"\n{INDENT}    " + plain(f"{source.status.upper()}: {source.problem}"), "bold red")
+    if source.note:
+        text.append(f"\n{INDENT}    {plain(source.note)}", "yellow")
+    return text
+
+
+def _checksums(source: Source) -> list[str]:
+    return [f"{name} {value}" for name, value in source.checksums.items()]
+
+
+def _details(source: Source) -> list[str]:
+    details = [] if source.files is None else [_count(source.files, "file")]
     details += [] if source.size is None else [_bytes(source.size)]
     details += [f"licence {source.licence}"] if source.licence else []
     details += [f"retrieved {source.retrieved}"] if source.retrieved else []
-    details += ["synthetic"] if source.synthetic else []
-    text.append("\n" + plain(", ".join(details)), "dim")
-    if source.problem:
-        text.append("\n" + plain(f"{source.status.upper()}: {source.problem}"), "bold red")
-    if source.note:
-        text.append("\n" + plain(source.note), "yellow")
-    return text
+    return details + (["synthetic"] if source.synthetic else [])
 
 
 def _line(label: str, value: str, detail: str = "", style: str = "") -> "Text":
@@ -212,20 +206,27 @@ def _line(label: str, value: str, detail: str = "", style: str = "") -> "Text":
 def _digest(md5: str | None, full: bool) -> str:
     if md5 is None:
         return "no hash recorded"
-    return f"md5 {md5}" if full else f"md5 {md5[:HASH_SHOWN]}"
+    return f"md5 {md5}" if full else md5[:HASH_SHOWN]
 
 
 def _print_checksums(sources: Sequence[Source], console: "Console") -> None:
-    """Whole checksums, each on a line of its own: what a reader compares with `sha256sum`."""
+    """The sources' whole checksums, each on a line of its own: what a reader compares with `sha256sum`."""
     from rich.text import Text
 
     for source in sources[:NUMBERS_SHOWN]:
         file = source.location
-        if "://" not in file and source.recorded_in.endswith(f"/{SOURCES_FILE}"):
+        # What `dvc.lock` vouches for as well is the user's own: its path is that in the project.
+        if (
+            "://" not in file
+            and source.recorded_in.endswith(f"/{SOURCES_FILE}")
+            and "," not in source.recorded_in
+        ):
             file = f"{source.recorded_in.removesuffix(SOURCES_FILE)}{file}"
         console.print(Text(f"  {plain(file)}"), soft_wrap=True)
-        for name, value in source.checksums.items():
-            console.print(Text(plain(f"    {name} {value}")), soft_wrap=True)
+        for checksum in _checksums(source):
+            console.print(Text(plain(f"    {checksum}")), soft_wrap=True)
+        if details := _details(source):
+            console.print(Text(plain(f"    {', '.join(details)}"), "dim"), soft_wrap=True)
     if len(sources) > NUMBERS_SHOWN:
         console.print(Text(f"  … {len(sources) - NUMBERS_SHOWN} more (--full, --json)"))
 

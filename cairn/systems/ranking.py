@@ -17,6 +17,7 @@ from cairn.progress import say
 from cairn.search import SearchParameters
 from cairn.search.exact import Found, NotFiniteError
 from cairn.search.missing import search_with_missing
+from cairn.search.warming import warm_up
 from cairn.store.descriptors import open_queries, open_shards
 from cairn.store.sparse import is_sparse
 from cairn.store.tables import write_table
@@ -82,6 +83,7 @@ def search(
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
     ways: dict[str, Any] = {"threads": threads, "executor": executor, "device": device}
+    warm_up(queries, gallery, manifest_rows, device)
     started = time.perf_counter()
     gallery, queries = prepared(
         checked, descriptors, gallery, queries, manifest_rows, output / SCRATCH, **ways

@@ -35,14 +35,23 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def tell_first_use() -> None:
-    """Say on standard error that code is about to be compiled, where none of the estimator's is kept yet."""
-    from cairn.progress import say
+    """As `tell_compiling`, of the estimator."""
     from cairn.tail.posterior import _integrate
 
-    folder = getattr(getattr(_integrate, "stats", None), "cache_path", None)
-    if folder is None or not any(Path(folder).glob("posterior._integrate-*.nbi")):
+    tell_compiling(_integrate, "posterior._integrate", "the estimator")
+
+
+def tell_compiling(function: Any, name: str, what: str) -> None:
+    """Say on standard error that `what` is about to be compiled, where nothing of it is kept yet.
+
+    `function` is a compiled one of it, `name` its module's last name and its own.
+    """
+    from cairn.progress import say
+
+    folder = getattr(getattr(function, "stats", None), "cache_path", None)
+    if folder is None or not any(Path(folder).glob(f"{name}-*.nbi")):
         kept = "kept for later" if folder else f"at every start, since {user_cache()} cannot be written"
-        say(f"compiling the estimator for this machine, some 20 seconds; {kept}")
+        say(f"compiling {what} for this machine, some 20 seconds; {kept}")
 
 
 def user_cache() -> Path:

@@ -22,7 +22,7 @@ def check_card(
     Exit code 0: no error. 1: an error (wrong arithmetic, a contradiction, a value out of range), or the file
     cannot be read; with --strict also where there is a warning. What cannot be checked never fails.
 
-    Example: cairn check-card results.json
+    Example: cairn check-card results-card.json
     """
     from cairn.card import check_card as audit
     from cairn.card import read_document

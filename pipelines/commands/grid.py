@@ -38,7 +38,7 @@ def grid(
     Prints all cells, the strongest and the weakest per column; controls stand apart. What it says is a selection
     on the test queries, and it enters no results table: to report a read-out, give a system that `readout` and run it.
 
-    Example: `cairn grid toytown/colour-histogram --dimension 64,256,all --centre none,training,gallery`
+    Example: `cairn grid toytown/colour-histogram --dimension 64,256,all --centre none,gallery`
     """
     from cairn.files import write_json
     from pipelines.project import enter_root

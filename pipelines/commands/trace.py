@@ -25,10 +25,13 @@ def trace(
             help="… from the same number (or that of --against) at this git revision; without a number, from all.",
         ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Whole hashes, every module and parameter.")] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Whole hashes, and of every artifact the code, parameters, packages."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
-    """Follow a number back: its scores, rankings, descriptors, code, parameters, and every source.
+    """Follow a number back: its scores, rankings, descriptors, with --full their code and parameters, and every source.
 
     With --against or --against-revision: the smallest set of differences (parameters, code, packages, sources,
     steps) that separates the two. Works from dvc.lock and the files alone. Exit code 1 where the number is unknown

@@ -77,13 +77,18 @@ def test_every_step_has_its_code_parameters_packages_and_hash(built):
     assert found.artifacts["artifacts/toytown/sources"].code[0].parameters == {"seed": 7}
 
 
-def test_the_printed_tree_fits_and_shows_shared_parts_once(built):
+def test_a_line_for_each_artifact_fits_80_columns_and_names_hash_and_step(built):
     found = trace(built / "cairn", HARD)
-    text = printed(found)
-    assert max(len(line) for line in text.splitlines()) <= 100
-    heads = [line for line in text.splitlines() if "artifacts/toytown/manifest" in line]
-    assert sum("md5" in line for line in heads) == 1
-    assert sum("above" in line for line in heads) == len(heads) - 1 > 0
+    text = printed(found, width=80)
+    lines = text.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    for path, artifact in found.artifacts.items():
+        name = path.removeprefix("artifacts/")
+        assert [line.split() for line in lines].count([name, artifact.md5[:12], artifact.step]) == 1
+    of_each = [code for artifact in found.artifacts.values() for code in artifact.code]
+    assert not any(module in text for code in of_each for module in code.modules)
+    assert not any(code.digest[:12] in text for code in of_each)
+    assert len(lines) <= 12 + len(found.artifacts) + 6 * len(found.sources)
     assert "synthetic images" in text
     assert "1 source pinned by a checksum" in text
     assert (
@@ -91,11 +96,23 @@ def test_the_printed_tree_fits_and_shows_shared_parts_once(built):
     )
 
 
+def test_the_sources_of_a_folder_stand_below_with_their_own_paths(built):
+    text = printed(trace(built / "cairn", "places/rootsift-vlad/global"))
+    table = built / "brought/truth.csv"
+    assert (
+        f"  ../brought/truth.csv\n    sha256 {file_digest(table)}\n    md5 {file_digest(table, 'md5')}\n"
+        in text
+    )
+    assert "  artifacts/toytown/sources/images.tar\n" in text
+
+
 def test_full_shows_every_hash_module_parameter_and_command(built):
     found = trace(built / "cairn", HARD)
     text = printed(found, full=True, width=400)
     for artifact in found.artifacts.values():
-        assert artifact.md5 in text and artifact.command in text
+        assert text.count(f"{artifact.path}  md5 {artifact.md5}") == 1 and artifact.command in text
+        if made_from := found.children(artifact.path):
+            assert f"from {', '.join(made_from)}\n" in text
         for code in artifact.code:
             assert code.digest in text
             for module, digest in code.modules.items():
@@ -160,7 +177,7 @@ def test_stale_code_is_a_note(project):
     (project / "dvc.lock").write_text(yaml.safe_dump(lock))
     found = trace(project, HARD)
     assert any("code of ranking changed" in note for note in found.notes)
-    assert "f" * 12 in printed(found)
+    assert "f" * 64 in printed(found, full=True)
 
 
 def test_missing_files_errors_are_clear(project):

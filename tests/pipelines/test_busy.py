@@ -70,10 +70,18 @@ def test_a_second_run_is_told_of_the_first(project: Project):
     assert other.stdout is not None
     said = other.stdout.readline()
     assert re.match(rf"ranking@{RUN}: waiting, artifacts/\S+ is in use by `cairn repro ", said)
-    # Nobody is told of the state of files that are being written.
-    assert re.match(r"status: artifacts/\S+ is in use by `cairn repro ", refused(project, "status"))
+    # Nobody is told of the state of files that are being written, nor kept waiting for it.
+    line = refused(project, "status")
+    assert re.fullmatch(
+        rf"a `cairn run` is at work in this project \(process {first.pid}, since \S+ \S+\) and changes what is stale; "
+        "ask when it has ended",
+        line,
+    )
+    assert project.cairn("status", "--quiet", check=False).returncode == 1
     hold.unlink()
-    assert "map" in ended(first)
+    said = ended(first)
+    assert "map" in said and f"Running stage 'ranking@{RUN}'" in said
+    assert not [advice for advice in ("git add", "autostage", "dvc push") if advice in said]
     assert ended(other) == f"ranking@{RUN}: up to date, nothing to do\n"
     assert project.dvc_stale() == set()
 
@@ -110,6 +118,24 @@ def test_a_run_is_told_of_a_materialisation_and_waits_for_one_that_comes_later(p
     )
     tail.unlink()
     ended(asset)
+
+
+def test_status_waits_for_dvcs_lock_aloud_and_not_without_end(project: Project):
+    lock = project.root / ".dvc" / "tmp" / "lock"
+    program = f"import zc.lockfile; lock = zc.lockfile.LockFile({str(lock)!r}); print(1, flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    other.stdout.readline()
+    result = project.cairn("status", check=False)
+    lines = result.stderr.splitlines()
+    line = f"the project's DVC lock is in use by process {other.pid}"
+    assert lines[0] == f"status: waiting, {line}"
+    assert lines[-1].startswith(f"error: status: {line}; wait until it has ended")
+    assert result.returncode == 1
+    other.communicate("\n")
+    assert project.cairn("status").returncode == 0
 
 
 def test_a_killed_run_takes_all_with_it_and_blocks_nobody(project: Project, made: Project):

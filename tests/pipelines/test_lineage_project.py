@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
@@ -98,6 +99,25 @@ def test_2_the_gain_of_reranking_with_interval(both):
         assert row["gain"] == pytest.approx(100 * statistics.fmean(gains), abs=0.051)
         half = 196 * statistics.stdev(gains) / len(gains) ** 0.5
         assert row["half_width"] == pytest.approx(half, abs=0.051)
+        assert row["queries"] == len(gains)
+
+
+def test_2_counts_only_queries_that_have_a_value(copied):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    before = {row["slice"]: row["queries"] for row in asked(copied, 2)}
+    file = copied.root / "artifacts/scores/toytown/rootsift-vlad/per_query.parquet"
+    table = pq.ParquetFile(file).read()
+    rows = table.to_pylist()
+    first = next(row["query_id"] for row in rows if row["slice"] == "hard" and row["value"] is not None)
+    values = [None if row["query_id"] == first else row["value"] for row in rows]
+    place = table.schema.get_field_index("value")
+    table = table.set_column(place, table.schema.field(place), pa.array(values, pa.float64()))
+    file.chmod(0o644)
+    pq.write_table(table, file)
+    after = {row["slice"]: row["queries"] for row in asked(copied, 2)}
+    assert after["hard"] == before["hard"] - 1
 
 
 def test_3_and_4_regressions_of_single_queries(both):
@@ -160,6 +180,51 @@ def test_10_images_that_turn_up_wrongly(both):
     expected = {key: count for key, count in counts.items() if count > 1}
     found = {(row["system"], row["image_id"]): row["queries"] for row in asked(both, 10)}
     assert found.items() <= expected.items() and len(found) == min(10, len(expected))
+
+
+# --- the examples of `--help` -----------------------------------------------------------------------------------------
+
+NEEDS = {  # what an example needs beside the artifacts of the default profile
+    "add": "photographs",
+    "audit": "published lists",
+    "bless": "code that has changed",
+    "fetch": "the network",
+    "matches": "a pair of images",
+    "score": "files of results",
+    "tail": "scores",
+    "ui": "somebody who looks",
+}
+
+
+def examples() -> list[str]:
+    """The commands that stand as an example in a command's help, without those of NEEDS and the hidden ones."""
+    from typer.main import get_command
+
+    from pipelines.cli import app
+
+    found = []
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        if name not in NEEDS and not command.hidden:
+            for one in getattr(command, "commands", {name: command}).values():
+                lines = re.findall(r"Example: `?(cairn .+?)`?$", one.help, re.M)
+                assert len(lines) == 1, name
+                found += lines
+    return sorted(found, key=lambda line: line.startswith("cairn check-card"))  # after what it checks
+
+
+def test_the_examples_of_help_work_after_the_demo(copied):
+    pytest.importorskip("rocrate")
+    pytest.importorskip("openlineage")
+    shown = [shlex.split(line)[1:] for line in examples()]
+    assert {"grid", "trace", "status", "verify", "report", "card", "sql"} <= {line[0] for line in shown}
+    copied.cairn("card")
+    for arguments in shown:
+        copied.cairn(*arguments)
+    # … and what they leave behind is not for git, so that the tree stays clean.
+    left = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=copied.root, capture_output=True, text=True, check=True
+    )
+    assert left.stdout == ""
 
 
 # --- verification: git, scores, a remote ----------------------------------------------------------------------------
