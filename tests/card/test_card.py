@@ -179,10 +179,10 @@ def test_claims_are_computed_with_sign_and_rounding(compared: Path) -> None:
     assert sentences(card, "second-stage") == [
         "On places (mAP), rootsift-vlad re-ranked with geometry-k100 (50.01 [46.01, 54.01]) is 2.78 points above "
         "rootsift-vlad without re-ranking (47.23 [43.23, 51.23]).",
-        f"On roxford5k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (75.14 [73.14, 77.14]) is 16.76 points above "
-        "dinov2-l/decon without re-ranking (58.38 [56.38, 60.38]).",
-        f"On rparis6k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (86.03 [84.03, 88.03]) is 17.00 points above "
-        "dinov2-l/decon without re-ranking (69.03 [67.03, 71.03]).",
+        f"On roxford5k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (75.14 [73.14, 77.14]) is 16.76 points "
+        "above dinov2-l/decon without re-ranking (58.38 [56.38, 60.38]).",
+        f"On rparis6k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (86.03 [84.03, 88.03]) is 17.00 points "
+        "above dinov2-l/decon without re-ranking (69.03 [67.03, 71.03]).",
         "On toytown Hard (mAP), rootsift-vlad re-ranked with geometry-k100 (40.71 [36.71, 44.71]) is 2.32 points above "
         "rootsift-vlad without re-ranking (38.39 [34.39, 42.39]).",
     ]
@@ -240,7 +240,8 @@ BETTER = "On toytown Hard (mAP), rootsift-vlad {} is the better of 2 systems, {}
 def test_a_lost_gain_and_none_at_all_are_said_as_they_are(project: Path) -> None:
     geometry = "On toytown Hard (mAP), rootsift-vlad re-ranked with geometry-k100"
     assert edited(project, "geometry-k100", value=0.3719, low=0.35, high=0.4) == [
-        f"{geometry} (37.19 [35.00, 40.00]) is 1.20 points below rootsift-vlad without re-ranking (38.39 [34.39, 42.39]).",
+        f"{geometry} (37.19 [35.00, 40.00]) is 1.20 points below rootsift-vlad without re-ranking "
+        "(38.39 [34.39, 42.39]).",
         BETTER.format(
             "without re-ranking", "2.93 points above", "which lies inside the 95% interval of the best"
         ),

@@ -190,6 +190,7 @@ def test_the_graph_draws_what_trace_follows(opened: Tab, project: Path):
     kinds = {
         (row.name.benchmark, row.name.system, row.name.stage): place for place, row in enumerate(numbers)
     }
+    opened.tab.locator("#all > summary").click()
     sizes = set()
     for place in kinds.values():
         found = trace(project, str(numbers[place].name))
