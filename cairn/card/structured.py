@@ -61,7 +61,7 @@ def sentences_with_operands(document: Mapping) -> frozenset[Path_]:
 def _carries(value: Mapping) -> bool:
     """Whether a statement names its operands, and its sentence speaks of their systems."""
     sentence, stated = value.get("sentence"), value.get("stated")
-    names = [value.get("of"), value["minus"] if "minus" in value else value.get("against")]
+    names: list[Any] = [value.get("of"), value["minus"] if "minus" in value else value.get("against")]
     return (
         isinstance(sentence, str)
         and isinstance(stated, list)
@@ -119,7 +119,7 @@ def _check_sentence(
             yield found("error", "structured", path, text)
         return
     actual = of.value - reference.value
-    stated = value.get("difference")
+    stated: Any = value.get("difference")
     known = {of.value, reference.value, *of.ends, *reference.ends}
     if is_number(stated):
         known.add(abs(Decimal(stated)))
