@@ -13,7 +13,7 @@ from cairn.card.ranges import check_ranges
 from cairn.card.repeats import check_rows
 from cairn.card.rows import find_rows
 from cairn.card.statements import check_statements
-from cairn.card.structured import check_structured
+from cairn.card.structured import check_structured, sentences_with_operands
 from cairn.card.superlatives import check_bounds
 from cairn.card.totals import check_totals
 from cairn.card.tracing import check_sources
@@ -30,7 +30,12 @@ def check_card(document: Mapping[str, Any], folder: Path | None = None) -> list[
     """
     document = checked(document)
     table = find_rows(document)
-    statements = [*check_statements(document, table), *check_bounds(document, table)]
+    structure = list(check_structured(document))
+    statements = [
+        *check_statements(document, table, sentences_with_operands(document)),
+        *check_bounds(document, table),
+        *structure,
+    ]
     findings = [
         *statements,
         *check_rows(table),
@@ -38,12 +43,11 @@ def check_card(document: Mapping[str, Any], folder: Path | None = None) -> list[
         *check_totals(document),
         *check_ranges(document, table),
         *check_published(document, table),
-        *check_structured(document),
         *check_comparisons(document, table, statements),
     ]
     # A sentence beside the difference that it states, as data, is checked by that.
-    structured = {f"{finding.path}.sentence" for finding in findings if finding.rule == "structured"}
-    findings = [f for f in findings if not (f.rule == "unresolved" and f.path in structured)]
+    structured = {f"{finding.path}.sentence" for finding in structure if finding.rule == "structured"}
+    findings = [f for f in findings if f.rule != "unresolved" or f.path not in structured or f in structure]
     told = [finding for finding in findings if finding.severity != "note" or finding.rule == "unresolved"]
     recomputed = structured | {path for finding in told for path in (finding.path, *finding.related)}
     findings += check_sources(document, recomputed, folder)

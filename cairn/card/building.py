@@ -202,11 +202,16 @@ def _claims(root: Path, numbers: Sequence[Result], percents: Mapping[str, Decima
 
 
 def _statement(statement: Statement) -> dict[str, Any]:
-    """A sentence with the names of the numbers in it; `source` where one of them is another's."""
+    """A sentence with its numbers as it writes them, and the names of those it compares.
+
+    `against` and `source` where one of them is another's.
+    """
     facts = {
+        "stated": list(statement.stated) or None,
         "difference": statement.difference,
         "of": statement.of,
         "minus": statement.minus,
+        "against": statement.against,
         "source": statement.values.get("source"),
     }
     return {"sentence": statement.sentence} | {

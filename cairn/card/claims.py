@@ -1,6 +1,7 @@
 """Computes claims: a query for the numbers, a template for the sentence, signs and rounding by construction."""
 
 import math
+import re
 import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ SHIPPED = Path(__file__).with_name("claims.yaml")
 PROJECT_CLAIMS = "claims.yaml"
 KEYS = ("name", "about", "query", "sentence", "required")
 TWO_DECIMALS = Decimal("0.01")
+_INTERVAL = re.compile(r" ?\[(\d+\.\d+), (\d+\.\d+)\]")
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,19 @@ class Claim:
 class Statement:
     """One sentence of a claim and the numbers in it.
 
+    `stated`: the numbers that the sentence takes from its query, as it writes them, in its order, unsigned.
     `difference`, `of`, `minus`: where the query gives them, difference = of − minus, names of numbers.
+    `against`: the published row that stands in the place of `minus`, by the name of its system.
     """
 
     claim: str
     sentence: str
     values: Mapping[str, Any]
+    stated: tuple[str, ...]
     difference: Decimal | None
     of: str | None
     minus: str | None
+    against: str | None
 
 
 def read_claims(root: Path) -> list[Claim]:
@@ -77,7 +83,7 @@ def compute(
     if not rows and claim.required:
         raise LineageError(f"{claim.file}: claim {claim.name!r} has no answer: its query returns no row")
     for row in rows:
-        sentence = _sentence(claim, row)
+        sentence, stated = _sentence(claim, row)
         if "holds" in row and row["holds"] is not True:
             raise LineageError(f"{claim.file}: claim {claim.name!r} is no longer true: {plain(sentence)}")
         difference = row.get("difference")
@@ -94,7 +100,7 @@ def compute(
                     f"{claim.file}: claim {claim.name!r} says {difference}, but {of} − {minus} is "
                     f"{percents[of] - percents[minus]}: take differences of `percent`"
                 )
-        yield Statement(claim.name, sentence, row, exact, of, minus)
+        yield Statement(claim.name, sentence, row, stated, exact, of, minus, row.get("against"))
 
 
 def _read(file: Path, required: bool) -> list[Claim]:
@@ -149,8 +155,9 @@ def _answer(claim: Claim, connection: "duckdb.DuckDBPyConnection") -> list[dict[
         raise LineageError(f"{claim.file}: claim {claim.name!r}: SQL: {problem}") from None
 
 
-def _sentence(claim: Claim, row: Mapping[str, Any]) -> str:
-    made = []
+def _sentence(claim: Claim, row: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """The sentence, and the numbers in it as it writes them."""
+    made, stated = [], []
     try:
         parts = list(string.Formatter().parse(claim.sentence))
     except ValueError as error:
@@ -164,8 +171,17 @@ def _sentence(claim: Claim, row: Mapping[str, Any]) -> str:
                 f"{claim.file}: claim {claim.name!r}: its sentence asks for {{{field}}}, its query gives "
                 f"{', '.join(row)}"
             )
-        made.append(_formatted(claim, field, row[field], form or ""))
-    return "".join(made)
+        value = row[field]
+        made.append(_formatted(claim, field, value, form or ""))
+        if (
+            isinstance(value, int | float | Decimal)
+            and not isinstance(value, bool)
+            and form not in _UNWRITTEN
+        ):
+            stated += re.findall(r"\d+(?:\.\d+)?", made[-1])
+        elif isinstance(value, str) and (interval := _INTERVAL.fullmatch(value)):
+            stated += interval.groups()
+    return "".join(made), tuple(stated)
 
 
 def _formatted(claim: Claim, field: str, value: Any, form: str) -> str:
@@ -230,4 +246,6 @@ _FORMS = {
     "than": _by_sign("over", "over", "against"),
     "best": lambda value: "better" if value == 2 else "best",
 }
+# Forms of numbers that write none.
+_UNWRITTEN = ("direction", "adds", "than", "best")
 _WORDS = {"metric": _metric, "slice": _place, "stage": _staged}

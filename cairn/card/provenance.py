@@ -10,6 +10,7 @@ from cairn.lineage.sources import Source
 from cairn.lineage.tables import flattened, run_of, step_of
 from cairn.lineage.tracing import Artifact, Trace
 from cairn.results.names import NONE, is_first
+from cairn.results.show import protocol_words
 from cairn.results.table import Result, benchmark_facts, read_json_object
 
 # Parts of the effective parameters that belong to the benchmark, the rest are the system's.
@@ -34,7 +35,7 @@ def protocol_section(root: Path, numbers: Sequence[Result], traces: Mapping[str,
             "queries": _span(result.n_queries for result in own),
             "gallery": _span(result.gallery_size for result in own),
             "notes": [str(note) for note in _list(facts.get("notes"))],
-            "protocol": facts.get("protocol"),
+            "protocol": protocol_words(facts, own) or None,
             "harness": {
                 "name": "Cairn: its own implementation of the protocol",
                 "code_digest": next((code.digest for code in scores.code), None),

@@ -25,6 +25,8 @@ _OTHER_MEASURE = 3.0
 ENOUGH = 0.3
 # Rows whose score is this close to the best one's may be meant as well.
 MARGIN = 0.35
+# What sums of weights in another order may differ by.
+_AS_MUCH = 1e-9
 
 _OWN = re.compile(r"\b(our|ours|we|this (?:repository|release|work|paper))\b", re.IGNORECASE)
 _LARGER = re.compile(r"\bplus1m\b|\+1M\b")
@@ -121,6 +123,30 @@ def pairs(table: Table, stated: Stated, speech: Speech, keys: Sequence[Asked]) -
 def best(readings: Sequence[Pair]) -> list[Pair]:
     """The readings that are as good as the best."""
     return [pair for pair in readings if pair.score >= readings[0].score - MARGIN]
+
+
+def unsure(table: Table, stated: Stated, speech: Speech, pair: Pair) -> bool:
+    """Whether the words of a comparison fit rows that were not asked, for want of the cell that was looked for.
+
+    A sentence may name its benchmark in a way that is not understood; then the rows of its systems may have
+    several cells, others one alone, and nothing can be said against the sentence.
+    """
+    if stated.dataset is not None:
+        return False
+    key = (stated.dataset, stated.column)
+    subject = speech.subject if _PRONOUN.match(stated.subject.strip()) else stated.subject
+    asked = ((subject, pair.subject), (stated.reference, pair.reference))
+    return any(fits_another(table, mention, speech, row, key) for mention, row in asked)
+
+
+def fits_another(table: Table, mention: str, speech: Speech, chosen: Row, key: Asked) -> bool:
+    """Whether `mention` speaks clearly more for another row than for `chosen`, or as much for one without `key`."""
+    score = _scored(chosen, mention, table, speech)
+    return any(
+        _scored(row, mention, table, speech) > score + (MARGIN if row_has(row, key, table) else -_AS_MUCH)
+        for row in table.rows
+        if row is not chosen and _meant(row, mention, table, speech)
+    )
 
 
 def row_has(row: Row, key: Asked, table: Table) -> bool:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from cairn.card.document import LONGEST_TEXT, texts, walk
+from cairn.card.document import LONGEST_TEXT, Path_, texts, walk
 from cairn.card.finding import Finding, found
 from cairn.card.prose import Stated, differences
 from cairn.card.repeats import check_quote, quotes
-from cairn.card.resolving import Pair, Speech, best, owned, pairs, place, rounded_to, value
+from cairn.card.resolving import Pair, Speech, best, owned, pairs, place, rounded_to, unsure, value
 from cairn.card.rows import Table
 from cairn.card.superlatives import check_best, check_level
 from cairn.card.tokens import sentences
@@ -18,13 +18,20 @@ SENTENCES_BEFORE = 3
 """How far back a sentence may lean on those before it."""
 
 
-def check_statements(document: Mapping, table: Table) -> Iterator[Finding]:
-    """Findings about every sentence of `document` that compares or repeats results."""
+def check_statements(
+    document: Mapping, table: Table, otherwise: frozenset[Path_] = frozenset()
+) -> Iterator[Finding]:
+    """Findings about every sentence of `document` that compares or repeats results.
+
+    `otherwise`: places of sentences that are checked in another way.
+    """
     for path, text in walk(document):
         if isinstance(text, str) and len(text) > LONGEST_TEXT:
             message = f"a text of {len(text):,} characters; the first {LONGEST_TEXT:,} were read"
             yield found("note", "unread", path, message)
     for path, text in texts(document) if table.rows else ():
+        if path in otherwise:
+            continue
         speech = Speech(path)
         parsed = sentences(text)
         for number, sentence in enumerate(parsed):
@@ -76,7 +83,10 @@ def _check_group(group: Sequence[Stated], table: Table, speech: Speech) -> Itera
         chosen = next(fits, good[0])
         speech.remember([chosen.subject, chosen.reference])
         for item in group:
-            yield _check_difference(item, chosen, readings, table, speech)
+            checked = _check_difference(item, chosen, readings, table, speech)
+            if checked.severity == "error" and unsure(table, item, speech, chosen):
+                checked = found("note", "unresolved", speech.path, _unresolved(item))
+            yield checked
 
 
 def _check_difference(

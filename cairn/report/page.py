@@ -23,11 +23,11 @@ from cairn.report.estimates import tail_reports
 from cairn.report.figures import Figure, benchmark_figures
 from cairn.report.plots import plot_tables
 from cairn.report.queries import Shown, query_galleries
-from cairn.report.ways import follow_all, lineage_document, number_rows
+from cairn.report.ways import Way, follow_all, lineage_document, number_rows, way_of
 from cairn.report.words import TAIL
 from cairn.results.database import open_database
 from cairn.results.names import NONE
-from cairn.results.show import format_value
+from cairn.results.show import protocol_words
 from cairn.results.table import RESULTS_PATH, Result, benchmark_facts
 
 DEFAULT_PATH = "report.html"
@@ -69,7 +69,7 @@ def build_report(root: Path, picture_bytes: int = PICTURE_BYTES) -> str:
     standing, claims = _computed(root, numbers)
     figures = [figure for section in sections for figure in section["figures"]]
     data = {
-        "numbers": number_rows(numbers),
+        "numbers": number_rows(numbers, traces),
         "lineage": lineage_document(traces),
         "plots": {figure.id: _plot(figure) for figure in figures},
         "pictures": pictures,
@@ -94,7 +94,7 @@ def _section(
     boards: Sequence[Board],
     figures: Sequence[Figure],
     galleries: Mapping[tuple[str, str], list[Shown]],
-    traces: Mapping[str, Trace],
+    traces: Mapping[Way, Trace],
 ) -> dict[str, Any]:
     """What the template shows of one benchmark."""
     facts = benchmark_facts(root, benchmark)
@@ -102,7 +102,7 @@ def _section(
     sources = {
         (source.name, source.location): source
         for row in own
-        for source in traces[row.source_artifact].sources
+        for source in traces[way_of(row)].sources
         if f"artifacts/{benchmark}/" in source.recorded_in or source.recorded_in == LOCK
     }
     notes = facts.get("notes")
@@ -110,7 +110,7 @@ def _section(
         "name": benchmark,
         "title": str(facts.get("title") or benchmark),
         "synthetic": facts.get("synthetic") is True,
-        "protocol": str(facts.get("protocol") or ""),
+        "protocol": protocol_words(facts, own),
         "notes": [str(note) for note in notes] if isinstance(notes, list) else [],
         "queries": sorted({row.n_queries for row in own}),
         "gallery": sorted({row.gallery_size for row in own}),
@@ -161,9 +161,9 @@ def _computed(root: Path, numbers: Sequence[Result]) -> tuple[dict[int, Any], li
 def _named(
     values: Mapping[str, Any], places: Mapping[str, int], numbers: Sequence[Result]
 ) -> list[tuple[int, str]]:
-    """Place and text of the numbers that a statement names, each once."""
+    """Place and text of the numbers that a statement names, each once, with the decimals of its sentence."""
     found = [places[value] for value in values.values() if isinstance(value, str) and value in places]
-    return [(place, format_value(numbers[place])) for place in dict.fromkeys(found)]
+    return [(place, str(percent(numbers[place].value))) for place in dict.fromkeys(found)]
 
 
 def _plot(figure: Figure) -> dict[str, Any]:
@@ -183,6 +183,7 @@ def _render(data: Mapping[str, Any], **content: Any) -> str:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["coded"] = _coded
     environment.filters["count"] = lambda value: f"{value:,}"
     own = "\n".join((TEMPLATES / name).read_text("utf-8") for name in ("page.js", "lineage.js"))
     scripts = [_vega(), f'"use strict";\n(() => {{\n{own}}})();\n']
@@ -197,6 +198,15 @@ def _render(data: Mapping[str, Any], **content: Any) -> str:
         ),
         **content,
     )
+
+
+def _coded(text: str) -> Any:
+    """Text for the page, what stands in backticks as code."""
+    import markupsafe
+
+    code = markupsafe.Markup("<code>{}</code>")
+    parts = (code.format(part) if place % 2 else part for place, part in enumerate(text.split("`")))
+    return markupsafe.Markup("").join(parts)
 
 
 def _plain(value: Any) -> Any:

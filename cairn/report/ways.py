@@ -1,7 +1,7 @@
 """The way back of every number as one small document: each artifact, code file and source stands in it once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +32,44 @@ class Index:
         return found
 
 
-def follow_all(root: Path, numbers: Iterable[Result]) -> dict[str, Trace]:
-    """Scores artifact → the way back that all its numbers share.
+Way = tuple[str, tuple[str, ...]]
+"""What numbers with one way back share: their scores artifact, and those of its inputs that they rest on."""
+
+
+def way_of(result: Result) -> Way:
+    """Which of the ways of `follow_all` is that of `result`."""
+    return result.source_artifact, result.computed_from
+
+
+def follow_all(root: Path, numbers: Iterable[Result]) -> dict[Way, Trace]:
+    """The way back of every number, once for all that share it.
 
     Raises LineageError where a number cannot be followed: a page shows no number without its way back.
     """
     graph = load_graph(root)
-    made: dict[str, Trace] = {}
+    made: dict[Way, Trace] = {}
     for result in numbers:
-        if result.source_artifact not in made:
-            made[result.source_artifact] = trace_result(graph, result, ANYWHERE)
+        if way_of(result) not in made:
+            made[way_of(result)] = trace_result(graph, result, ANYWHERE)
     return made
 
 
-def lineage_document(traces: Mapping[str, Trace]) -> dict[str, Any]:
+def lineage_document(traces: Mapping[Way, Trace]) -> dict[str, Any]:
     """All ways back for the page's script, as lists that refer to one another by place.
 
     `artifacts`: path, md5, size, files, stage, command, `code`, `inputs` (path, md5, places of artifacts),
     `sources`, notes, all sorted by path. `code`: path, digest, parameters, `modules` and `data` (places of
     files), packages, whether it is the code of now. `files`: path and SHA-256. `sources`: what a source says of
-    itself. `ways`: scores artifact → its own artifact's place and the notes on its way.
+    itself. `ways`, in the order of `traces`: the place of the number's own artifact, the paths of those of its
+    inputs that the number rests on, and the notes on its way.
     """
-    artifacts = {path: artifact for trace in traces.values() for path, artifact in trace.artifacts.items()}
+    artifacts: dict[str, Artifact] = {}
+    for trace in traces.values():
+        for path, artifact in trace.artifacts.items():
+            known = artifacts.get(path, artifact)
+            # A number's own artifact comes with the inputs of that number alone.
+            inputs = {item.path: item for item in (*known.inputs, *artifact.inputs)}
+            artifacts[path] = replace(artifact, inputs=tuple(inputs[path] for path in sorted(inputs)))
     order = {path: place for place, path in enumerate(sorted(artifacts))}
     codes, files, sources = Index(), Index(), Index()
     listed = [_artifact(artifacts[path], order, codes, files, sources) for path in order]
@@ -62,10 +78,14 @@ def lineage_document(traces: Mapping[str, Trace]) -> dict[str, Any]:
         "code": codes.values,
         "files": files.values,
         "sources": sources.values,
-        "ways": {
-            scores: {"artifact": order[trace.root], "notes": list(trace.notes)}
-            for scores, trace in sorted(traces.items())
-        },
+        "ways": [
+            {
+                "artifact": order[trace.root],
+                "inputs": [item.path for item in trace.artifacts[trace.root].inputs],
+                "notes": list(trace.notes),
+            }
+            for trace in traces.values()
+        ],
     }
 
 
@@ -110,12 +130,13 @@ def _source(source: Source, sources: Index) -> int:
     return sources.place((source.location, source.name, source.recorded_in), facts)
 
 
-def number_rows(numbers: Sequence[Result]) -> list[list[Any]]:
+def number_rows(numbers: Sequence[Result], traces: Mapping[Way, Trace]) -> list[list[Any]]:
     """Every number for the page's script, in order of its names.
 
-    The seven fields, value, unit, low, high, queries, gallery, artifact, md5, and value and interval as they are
-    shown: rounded here, since JavaScript rounds halves another way.
+    The seven fields, value, unit, low, high, queries, gallery, artifact, md5, value and interval as they are
+    shown (rounded here, since JavaScript rounds halves another way), and the place of its way in the lineage.
     """
+    ways = {way: place for place, way in enumerate(traces)}
     return [
         [
             *row.name.fields,
@@ -129,6 +150,7 @@ def number_rows(numbers: Sequence[Result]) -> list[list[Any]]:
             row.source_md5,
             format_value(row),
             format_interval(row),
+            ways[way_of(row)],
         ]
         for row in numbers
     ]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cairn.results.names import FIRST_STAGE, NONE, NumberName, is_first
 from cairn.results.table import Result
@@ -22,6 +22,8 @@ STAGE_TITLES: Mapping[str, str] = {
 SLICE_TITLES: Mapping[str, str] = {"easy": "E", "medium": "M", "hard": "H"}
 SLICE_ORDER = ("easy", "medium", "hard", "all")
 METRIC_TITLES: Mapping[str, str] = {"map": "mAP", "micro-ap": "µAP"}
+# How the protocol of a benchmark says that the metric is a project's choice.
+OPEN_METRIC = "the metric named in params.yaml"
 # The metric a benchmark's table shows: the first of these that it has, else its first by name.
 HEADLINES = ("map", "micro-ap")
 
@@ -83,6 +85,17 @@ def stage_title(stage: str) -> str:
     """A stage slug's display name: `geometry-k100` → `geometric rerank`; an unknown slug stays as it is."""
     parts = [STAGE_TITLES.get(part.split("-")[0]) for part in stage.split("~")]
     return ", ".join(part for part in parts if part) if all(parts) else stage
+
+
+def protocol_words(facts: Mapping[str, Any], results: Iterable[Result]) -> str:
+    """A benchmark's protocol (of `benchmark_facts`; empty where it says none) for readers of `results`.
+
+    A protocol that leaves the metric to `params.yaml` is said with the metrics that there are numbers of.
+    """
+    protocol = str(facts.get("protocol") or "")
+    metrics = dict.fromkeys(result.name.metric for result in results)
+    titles = ", ".join(METRIC_TITLES.get(metric, metric) for metric in metrics)
+    return protocol.replace(OPEN_METRIC, titles) if titles else protocol
 
 
 def format_value(result: Result, decimals: int = 1) -> str:

@@ -177,14 +177,14 @@ L2G = "L2G CANN-FIRE + MDS rerank, the highest of the published rows here"
 def test_claims_are_computed_with_sign_and_rounding(compared: Path) -> None:
     card = build_card(compared)
     assert sentences(card, "second-stage") == [
-        "On places (mAP), rootsift-vlad re-ranked with geometry-k100 (50.01) is 2.78 points above rootsift-vlad "
-        "without re-ranking (47.23).",
-        f"On roxford5k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (75.14) is 16.76 points above "
-        "dinov2-l/decon without re-ranking (58.38).",
-        f"On rparis6k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (86.03) is 17.00 points above "
-        "dinov2-l/decon without re-ranking (69.03).",
-        "On toytown Hard (mAP), rootsift-vlad re-ranked with geometry-k100 (40.71) is 2.32 points above rootsift-vlad "
-        "without re-ranking (38.39).",
+        "On places (mAP), rootsift-vlad re-ranked with geometry-k100 (50.01 [46.01, 54.01]) is 2.78 points above "
+        "rootsift-vlad without re-ranking (47.23 [43.23, 51.23]).",
+        f"On roxford5k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (75.14 [73.14, 77.14]) is 16.76 points "
+        "above dinov2-l/decon without re-ranking (58.38 [56.38, 60.38]).",
+        f"On rparis6k-1m Hard (mAP), dinov2-l/decon re-ranked with {AMES} (86.03 [84.03, 88.03]) is 17.00 points "
+        "above dinov2-l/decon without re-ranking (69.03 [67.03, 71.03]).",
+        "On toytown Hard (mAP), rootsift-vlad re-ranked with geometry-k100 (40.71 [36.71, 44.71]) is 2.32 points above "
+        "rootsift-vlad without re-ranking (38.39 [34.39, 42.39]).",
     ]
     assert sentences(card, "best-system") == [
         "On toytown Hard (mAP), rootsift-vlad re-ranked with geometry-k100 is the better of 2 systems, 5.25 points "
@@ -201,7 +201,7 @@ def test_claims_are_computed_with_sign_and_rounding(compared: Path) -> None:
     # 92.615 % is printed 92.62; L2G's 92.1 lies in its interval of ± 2.
     assert sentences(card, "level-with-published") == [
         f"On rparis6k-1m Medium (mAP), dinov2-l/decon re-ranked with {AMES} is level with L2G CANN-FIRE + MDS rerank "
-        "(92.62 against 92.10, inside its 95% interval); this is rank 1 of 7."
+        "(92.62 [90.62, 94.62] against 92.10, inside its 95% interval); this is rank 1 of 7."
     ]
 
 
@@ -240,7 +240,8 @@ BETTER = "On toytown Hard (mAP), rootsift-vlad {} is the better of 2 systems, {}
 def test_a_lost_gain_and_none_at_all_are_said_as_they_are(project: Path) -> None:
     geometry = "On toytown Hard (mAP), rootsift-vlad re-ranked with geometry-k100"
     assert edited(project, "geometry-k100", value=0.3719, low=0.35, high=0.4) == [
-        f"{geometry} (37.19) is 1.20 points below rootsift-vlad without re-ranking (38.39).",
+        f"{geometry} (37.19 [35.00, 40.00]) is 1.20 points below rootsift-vlad without re-ranking "
+        "(38.39 [34.39, 42.39]).",
         BETTER.format(
             "without re-ranking", "2.93 points above", "which lies inside the 95% interval of the best"
         ),
@@ -249,7 +250,8 @@ def test_a_lost_gain_and_none_at_all_are_said_as_they_are(project: Path) -> None
         row for row in read_results(project / RESULTS_PATH) if str(row.name).endswith("global/hard/map")
     )
     assert edited(project, "geometry-k100", value=same.value) == [
-        f"{geometry} (38.39) is 0.00 points away from rootsift-vlad without re-ranking (38.39).",
+        f"{geometry} (38.39 [35.00, 40.00]) is 0.00 points away from rootsift-vlad without re-ranking "
+        "(38.39 [34.39, 42.39]).",
         BETTER.format(
             "re-ranked with geometry-k100",
             "2.93 points above",
@@ -281,8 +283,8 @@ def test_options_around_the_search_and_other_metrics_are_named(project: Path) ->
     write_results(project / RESULTS_PATH, rows)
     card = build_card(project)
     assert sentences(card, "second-stage") == [
-        "On toytown (µAP), rootsift-vlad re-ranked with geometry-k100-on-aqe-n10 (40.71) is 2.32 points above "
-        "rootsift-vlad with aqe-n10 and without re-ranking (38.39)."
+        "On toytown (µAP), rootsift-vlad re-ranked with geometry-k100-on-aqe-n10 (40.71 [36.71, 44.71]) is 2.32 points "
+        "above rootsift-vlad with aqe-n10 and without re-ranking (38.39 [34.39, 42.39])."
     ]
     assert sentences(card, "best-system") == [
         "On toytown (µAP), rootsift-vlad re-ranked with geometry-k100-on-aqe-n10 is the better of 2 systems, "
@@ -297,7 +299,7 @@ def test_sentences_are_tied_to_the_right_measure(project: Path) -> None:
     write_results(project / RESULTS_PATH, rows)
     stated = [f for f in check_card(build_card(project)) if f.rule == "difference"]
     assert stated and {f.severity for f in stated} == {"right"}
-    assert all("/ map)" in f.message and "mp@1" not in f.message for f in stated)
+    assert all("/map)" in f.message and "mp@1" not in f.message for f in stated)
 
 
 def test_the_comparison_ships_the_published_rows_and_ours(compared: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cairn.card.standing import percent
 from cairn.lineage.graph import load_numbers
+from cairn.lineage.tracing import trace
 from cairn.report.page import write_report
 from cairn.results.show import format_value
 from tests.report.project import HOSTILE, build
@@ -165,7 +167,8 @@ def test_every_number_opens_its_lineage_with_its_hash(opened: Tab, project: Path
         row = numbers[int(places.split(",")[0])]
         assert "show where it comes from" in label
         if "," not in places:
-            assert text == format_value(row) and row.name.benchmark in label and row.name.metric in label
+            assert text in (format_value(row), str(percent(row.value))) and label.startswith(text)
+            assert row.name.benchmark in label and row.name.metric in label
     first: dict[tuple[str, ...], int] = {}
     for place, row in enumerate(numbers):
         first.setdefault((row.name.benchmark, row.name.system, row.name.stage), place)
@@ -179,6 +182,44 @@ def test_every_number_opens_its_lineage_with_its_hash(opened: Tab, project: Path
         assert row.source_md5 in said["detail"]
         if "," not in places:
             assert (said["name"], said["value"]) == (str(row.name), format_value(row))
+
+
+def test_the_graph_draws_what_trace_follows(opened: Tab, project: Path):
+    """A number of the first stage rests on no re-ranking; a mean rests on what its numbers rest on."""
+    numbers = load_numbers(project)
+    kinds = {
+        (row.name.benchmark, row.name.system, row.name.stage): place for place, row in enumerate(numbers)
+    }
+    opened.tab.locator("#all > summary").click()
+    sizes = set()
+    for place in kinds.values():
+        found = trace(project, str(numbers[place].name))
+        wanted = {
+            f"{artifact.stage.split('@')[0]} {(artifact.md5 or '')[:10]}"
+            for artifact in found.artifacts.values()
+        }
+        drawn = opened.tab.evaluate(DRAWN, str(place))
+        assert set(drawn["artifacts"]) == wanted, numbers[place].name
+        assert drawn["sources"] == len({(source.name, source.location) for source in found.sources})
+        assert drawn["width"] <= drawn["pane"] and drawn["scrolled"] <= drawn["pane"] + 1
+        sizes.add(("reranking" in " ".join(drawn["artifacts"]), numbers[place].name.stage == "global"))
+    assert (True, False) in sizes and (False, True) in sizes
+
+
+DRAWN = """(places) => {
+  document.querySelector(`#all-table button[data-n="${places}"]`).click();
+  const nodes = [...document.querySelectorAll('#graph .node')], graph = document.getElementById('graph');
+  const words = (node) => [...node.querySelectorAll('text')].map(text => text.textContent).join(' ');
+  const said = {
+    artifacts: nodes.filter(node => node.matches('.artifact')).map(words),
+    sources: nodes.filter(node => node.matches('.source')).length,
+    width: graph.querySelector('svg').getBoundingClientRect().width,
+    pane: graph.clientWidth,
+    scrolled: graph.scrollWidth,
+  };
+  document.getElementById('way').close();
+  return said;
+}"""
 
 
 OPEN = """(places) => {
@@ -307,6 +348,9 @@ def test_a_phone_needs_no_sideways_scrolling(browser, page: Path):
     one = Tab(browser, page, PHONE)
     one.drawn()
     assert one.tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    for link in one.tab.locator(".top nav a").all():  # none is cut off
+        place = link.bounding_box()
+        assert place is not None and place["x"] >= 0 and place["x"] + place["width"] <= PHONE["width"]
     one.tab.locator("[data-board] button.n").first.click()
     box = one.tab.locator("#way").bounding_box()
     assert box is not None and box["width"] <= PHONE["width"]

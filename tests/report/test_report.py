@@ -147,19 +147,31 @@ def test_a_number_without_a_way_back_is_not_shown(project: Path, tmp_path: Path)
 
 
 def test_the_lineage_in_the_page_is_that_of_trace(project: Path, page: Path):
-    from cairn.lineage.tracing import trace
-
     text = page.read_text("utf-8")
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     assert found
     data = json.loads(found[1])
-    name = "town/second/-/-/geometry-k100/hard/map"
+    for name in (
+        "town/second/-/-/geometry-k100/hard/map",
+        "town/second/-/-/global/hard/map",
+        "town/first/-/-/global/easy/map",
+        "copies/second/-/-/global/all/micro-ap",
+        "roxford5k/dinov2-l/decon/0/global/hard/map",
+    ):
+        _same_lineage(project, data, name)
+
+
+def _same_lineage(project: Path, data: dict, name: str) -> None:
+    from cairn.lineage.tracing import trace
+
     row = next(row for row in data["numbers"] if "/".join(row[:7]) == name)
     wanted = trace(project, name)
     assert row[7] == wanted.result.value and row[14] == wanted.result.source_md5
     artifacts = data["lineage"]["artifacts"]
-    start = data["lineage"]["ways"][row[13]]["artifact"]
-    seen, waiting = set(), [start]
+    way = data["lineage"]["ways"][row[17]]
+    own = artifacts[way["artifact"]]
+    first = [origin for item in own["inputs"] if item[0] in way["inputs"] for origin in item[2]]
+    seen, waiting = {way["artifact"]}, first
     while waiting:
         place = waiting.pop()
         if place not in seen:

@@ -2,6 +2,7 @@
 // ---- lineage ---------------------------------------------------------------------------------------------------
 const L = D.lineage, dialog = $("way");
 const short = (hash) => (hash ? hash.slice(0, 10) : "no hash");
+const wayOf = (place) => L.ways[D.numbers[place][WAY]];
 const step = (artifact) => artifact.stage.split("@")[0];
 
 function copyButton(text, what) {
@@ -30,7 +31,8 @@ function nodesOf(numbers) {
   function artifact(place) {
     const key = `a${place}`;
     if (nodes.has(key)) return key;
-    const facts = L.artifacts[place];
+    const whole = L.artifacts[place], rests = used.get(place);
+    const facts = rests ? { ...whole, inputs: whole.inputs.filter((input) => rests.has(input[0])) } : whole;
     const node = { key, title: step(facts), hash: facts.md5, kind: "artifact", facts, below: [] };
     nodes.set(key, node);
     const below = new Set(facts.inputs.flatMap((input) => input[2]));
@@ -43,7 +45,13 @@ function nodesOf(numbers) {
     }
     return key;
   }
-  const roots = [...new Set(numbers.map((place) => D.numbers[place][ARTIFACT]))].map((path) => artifact(L.ways[path].artifact));
+  // Of its own artifact's inputs, a number rests on those of its way alone.
+  const used = new Map();
+  for (const place of numbers) {
+    const way = wayOf(place);
+    used.set(way.artifact, new Set([...(used.get(way.artifact) || []), ...way.inputs]));
+  }
+  const roots = [...used.keys()].map(artifact);
   const first = D.numbers[numbers[0]];
   const title = numbers.length > 1 ? `mean of ${numbers.length}` : first[TEXT];
   nodes.set("n", { key: "n", title, hash: null, kind: "number", facts: numbers, below: roots });
@@ -189,8 +197,8 @@ function numberDetail(numbers) {
       "read from": row[ARTIFACT],
     }), hashLine("md5 of that artifact", row[MD5]), make("p", {}, make("code", {}, command), copyButton(command, "the command")));
   }
-  const notes = [...new Set(numbers.flatMap((place) => L.ways[D.numbers[place][ARTIFACT]].notes))];
-  if (notes.length) parts.push(make("h4", {}, "Notes on its way"), make("ul", { class: "lines" }, ...notes.map((note) => make("li", {}, note))));
+  const notes = [...new Set(numbers.flatMap((place) => wayOf(place).notes))];
+  if (notes.length) parts.push(make("h4", {}, "Notes on its way"), make("ul", { class: "lines" }, ...notes.map((note) => make("li", {}, ...coded(note)))));
   return parts;
 }
 
@@ -198,7 +206,7 @@ function artifactDetail(artifact) {
   const many = artifact.files === null ? "" : `, ${artifact.files.toLocaleString("en")} files`;
   const parts = [make("h3", {}, step(artifact)), make("p", {}, make("code", {}, artifact.path), copyButton(artifact.path, "the path")),
     hashLine("md5", artifact.md5), make("p", { class: "small" }, `${bytes(artifact.size)}${many}; made by `, make("code", {}, artifact.command))];
-  if (artifact.notes.length) parts.push(make("ul", { class: "lines" }, ...artifact.notes.map((note) => make("li", {}, note))));
+  if (artifact.notes.length) parts.push(make("ul", { class: "lines" }, ...artifact.notes.map((note) => make("li", {}, ...coded(note)))));
   if (artifact.inputs.length) {
     parts.push(make("h4", {}, "Made from"), make("ul", { class: "lines" }, ...artifact.inputs.map(([path, md5, from]) => make("li", {},
       from.length === 1 ? go(`a${from[0]}`, path) : path, make("br"), make("span", { class: "hash small" }, md5 || "no hash"), md5 ? copyButton(md5, `the hash of ${path}`) : null))));

@@ -1,7 +1,7 @@
 // Colours, sorting, filters, plots and pictures. Runs in one scope with lineage.js, which page.py puts behind it.
 const D = JSON.parse(document.getElementById("data").textContent);
 const FIELDS = ["benchmark", "system", "head", "seed", "stage", "slice", "metric"];
-const [VALUE, UNIT, LOW, HIGH, QUERIES, GALLERY, ARTIFACT, MD5, TEXT, RANGE] = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+const [VALUE, UNIT, LOW, HIGH, QUERIES, GALLERY, ARTIFACT, MD5, TEXT, RANGE, WAY] = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
 const $ = (id) => document.getElementById(id);
 const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 const nameOf = (row) => row.slice(0, 7).join("/");
@@ -17,10 +17,13 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-function describe(row) {
+// Text with `code` in backticks, as nodes.
+const coded = (text) => text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
+
+function describe(row, text = row[TEXT]) {
   const said = row.slice(0, 7).filter((field) => field !== "-").join(", ");
   const range = row[RANGE] ? `, 95% interval ${row[RANGE].replace("–", " to ")}` : "";
-  return `${row[TEXT]}: ${said}${range}; show where it comes from`;
+  return `${text}: ${said}${range}; show where it comes from`;
 }
 
 // ---- colours ---------------------------------------------------------------------------------------------------
@@ -205,4 +208,4 @@ for (const button of all("button.n[data-n]:not([data-chip])")) {
     button.setAttribute("aria-label", found.length > 1 ? `${button.textContent}: mean of ${found.length} seeds; show where it comes from` : describe(D.numbers[found[0]]));
   }
 }
-for (const chip of all("[data-chip]")) chip.setAttribute("aria-label", describe(D.numbers[Number(chip.dataset.n)]));
+for (const chip of all("[data-chip]")) chip.setAttribute("aria-label", describe(D.numbers[Number(chip.dataset.n)], chip.textContent));
