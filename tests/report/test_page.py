@@ -254,7 +254,7 @@ def test_the_graph_by_keyboard_down_to_a_source(opened: Tab):
     tab.locator("#detail details summary", has_text="modules").click()
     assert tab.locator("#detail details li").count() == 3
     tab.locator("#detail .copy").first.click()
-    assert tab.locator("#detail .copy").first.inner_text() == "copied"
+    tab.locator("#detail .copy", has_text="copied").first.wait_for()
     tab.locator("#detail .go").first.click()
     assert tab.locator(".node[aria-pressed=true]").count() == 1
     tab.keyboard.press("Escape")
