@@ -1,6 +1,6 @@
 """AMES pairs per second beside a dense masked implementation of the same network, in one run.
 
-    python -m bench.bench_rerank [--pairs 64] [--rounds 3] [--query 600] [--gallery 50] [--json]
+    python -m bench.bench_rerank [--pairs 64] [--rounds 3] [--query 600] [--gallery 50] [--reuse] [--json]
 
 Both score the same random descriptors (query shared by all candidates, no padding) with the same random
 weights of the published full-precision model's shape; rounds alternate and the best of each counts, because
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from bench.dense_ames import DenseAmes
+from cairn.memory import reuse_buffers
 from cairn.parallel import workers
 from cairn.rerank.ames import Ames, AmesShape
 
@@ -40,8 +41,13 @@ def main() -> int:
     parser.add_argument(
         "--dense-batch", type=int, default=16, help="pairs computed together by the dense one"
     )
+    parser.add_argument(
+        "--reuse", action="store_true", help="both keep their buffers, as the process of a step does"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.reuse:
+        reuse_buffers()
     result = {"cpu": on_cpu(arguments), "gpu": on_gpu(arguments)}
     if arguments.json:
         print(json.dumps(result, indent=1, sort_keys=True))

@@ -9,6 +9,7 @@ tried out once per shape; where it is, a kernel of our own multiplies, at four f
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cairn.tail.compiled import compiled
 
@@ -30,7 +31,7 @@ def multiply(images: np.ndarray, block: np.ndarray, products: np.ndarray) -> Non
             np.matmul(images, block, out=products)
 
 
-def product(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def product(rows: np.ndarray, columns: np.ndarray) -> NDArray[np.float32]:
     """float32 [n, m] of `rows` [n, dim] and `columns` [dim, m]: equal rows give equal results, wherever they stand.
 
     For what is ranked later: a read-out or a re-ranking that tells copies apart breaks their tie by chance.
