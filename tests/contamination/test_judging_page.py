@@ -60,7 +60,7 @@ def test_large_pictures_are_reduced() -> None:
 def browser(tmp_path: Path):
     """Opens the browser on one profile, so that closing and opening it again is what a judge does."""
     if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as driver:
         yield lambda scheme="light": driver.chromium.launch_persistent_context(

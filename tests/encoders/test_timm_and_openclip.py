@@ -22,7 +22,12 @@ def library(name: str) -> Any:
     try:
         return __import__(name)
     except Exception as error:  # not installed, or its torchvision was built for another torch
-        pytest.skip(f"{name} cannot be imported here ({type(error).__name__}: {str(error)[:80]})")
+        why = f"{type(error).__name__}: {str(error)[:80]}"
+        extra = name.replace("_", "")
+        pytest.skip(
+            f"{name} cannot be imported here ({why}); it needs an environment of its own, in which torch and "
+            f"torchvision match: pip install torch torchvision 'cairn-retrieval[{extra}]'"
+        )
 
 
 def images(count: int) -> list[np.ndarray]:

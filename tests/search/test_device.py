@@ -69,7 +69,7 @@ def test_what_is_not_finite_is_named(value: float):
 def test_a_device_that_is_not_there_is_told():
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
-        pytest.skip("there is a CUDA device")
+        pytest.skip("this machine has a CUDA device: what is said without one cannot be seen here")
     with pytest.raises(ParameterError, match="device 'cuda': torch cannot compute there"):
         exact_search(np.ones((1, 4)), Matrix(real_numbers(9, 4)), np.arange(9), 5, [[]], device="cuda")
 
@@ -78,7 +78,7 @@ def test_a_device_that_is_not_there_is_told():
 def test_on_cuda_equals_itself_and_ranks_as_the_cpu_does(monkeypatch: pytest.MonkeyPatch):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+        pytest.skip("no CUDA device: needs an NVIDIA GPU and `make install GPU=1`")
     monkeypatch.undo()
     generator = np.random.default_rng(0)
     rows, queries = whole_numbers(generator, 200_000, 64), whole_numbers(generator, 70, 64)
