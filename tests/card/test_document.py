@@ -1,7 +1,6 @@
 """Reading files that want to break the reader."""
 
 import json
-import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -92,8 +91,8 @@ def test_an_interval_that_is_none_is_left_alone(bounds) -> None:
     check_card({"images": {**images, "recall": "757 of 995 images found", "notes": "2,529 flagged images"}})
 
 
+@pytest.mark.timeout(300)  # a pattern that backtracks would take hours
 def test_a_long_hostile_text_is_read_in_time() -> None:
-    started = time.perf_counter()
     texts = [
         "1.1 and " * 5000,
         "a" * 200_000,
@@ -110,7 +109,6 @@ def test_a_long_hostile_text_is_read_in_time() -> None:
         "GLD2-x's 1 " * 3000,
     ]
     check_card({"rows": {"a": {"M": 1.0}, "b": {"M": 2.0}}, "texts": texts})
-    assert time.perf_counter() - started < 60
 
 
 JSON = st.recursive(

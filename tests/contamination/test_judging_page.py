@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 
 from cairn.contamination.judging_page import page_picture, write_judging_page
 from cairn.contamination.sampling import Sample, SampleItem, read_judgements, report_judgements
+from tests.browser import ARGUMENTS, chromium, expect, playwright
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 COLOURS = {"q1": (200, 120, 40), "q2": (40, 160, 90)}
 
 
@@ -59,14 +58,12 @@ def test_large_pictures_are_reduced() -> None:
 @pytest.fixture
 def browser(tmp_path: Path):
     """Opens the browser on one profile, so that closing and opening it again is what a judge does."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = chromium()
     with playwright.sync_playwright() as driver:
         yield lambda scheme="light": driver.chromium.launch_persistent_context(
             str(tmp_path / "profile"),
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu"],
+            executable_path=path,
+            args=ARGUMENTS,
             color_scheme=scheme,
             accept_downloads=True,
             viewport={"width": 1200, "height": 850},
@@ -84,18 +81,20 @@ def test_judge_close_come_back_and_save(page_file: Path, tmp_path: Path, browser
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.goto(page_file.as_uri())
-    assert page.inner_text("#position") == "Pair 1 of 5" and page.inner_text("#done") == "0 of 5 judged"
+    expect(page.locator("#position")).to_have_text("Pair 1 of 5")
+    expect(page.locator("#done")).to_have_text("0 of 5 judged")
     assert page.eval_on_selector_all(
         "img", "all => all.every(one => one.complete && one.naturalWidth === 400)"
     )
     query = page.get_attribute("#query", "src")
     page.keyboard.press("1")
-    assert page.inner_text("#position") == "Pair 2 of 5" and page.get_attribute("#query", "src") != query
+    expect(page.locator("#position")).to_have_text("Pair 2 of 5")
+    expect(page.locator("#query")).not_to_have_attribute("src", query or "")
     page.click("[data-verdict='2']")
     page.fill("#judge", "Ann 123")
     # Digits in the name are no verdicts.
     page.locator("#judge").press("3")
-    assert page.inner_text("#done") == "2 of 5 judged"
+    expect(page.locator("#done")).to_have_text("2 of 5 judged")
     if os.environ.get("CAIRN_SCREENSHOTS"):
         page.screenshot(path=f"{os.environ['CAIRN_SCREENSHOTS']}/judging-light.png")
     context.close()
@@ -103,20 +102,22 @@ def test_judge_close_come_back_and_save(page_file: Path, tmp_path: Path, browser
     context = browser("dark")
     page = context.new_page()
     page.goto(page_file.as_uri())
-    assert page.inner_text("#position") == "Pair 3 of 5" and page.inner_text("#done") == "2 of 5 judged"
-    assert page.input_value("#judge") == "Ann 1233"
+    expect(page.locator("#position")).to_have_text("Pair 3 of 5")
+    expect(page.locator("#done")).to_have_text("2 of 5 judged")
+    expect(page.locator("#judge")).to_have_value("Ann 1233")
     page.keyboard.press("ArrowLeft")
-    assert page.get_attribute("[data-verdict='2']", "aria-pressed") == "true"
+    expect(page.locator("[data-verdict='2']")).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("1")  # thinks again
     page.keyboard.press("3")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("1")  # pair 5, leaving 4 out
-    assert "1 not judged yet" in page.inner_text("#note")
+    expect(page.locator("#note")).to_contain_text("1 not judged yet")
     page.click("#open")
-    assert page.inner_text("#position") == "Pair 4 of 5"
+    expect(page.locator("#position")).to_have_text("Pair 4 of 5")
     page.keyboard.press("2")
-    assert page.inner_text("#done") == "5 of 5 judged" and "All judged" in page.inner_text("#note")
-    assert page.evaluate("document.getElementById('progress').value") == 5
+    expect(page.locator("#done")).to_have_text("5 of 5 judged")
+    expect(page.locator("#note")).to_contain_text("All judged")
+    expect(page.locator("#progress")).to_have_js_property("value", 5)
     if os.environ.get("CAIRN_SCREENSHOTS"):
         page.screenshot(path=f"{os.environ['CAIRN_SCREENSHOTS']}/judging-dark.png")
     with page.expect_download() as download:
@@ -150,7 +151,7 @@ def test_page_can_be_used_without_a_mouse_and_is_legible(page_file: Path, browse
         assert all(names)
         page.focus("[data-verdict='1']")
         page.keyboard.press("Enter")
-        assert page.inner_text("#done") == "1 of 5 judged"
+        expect(page.locator("#done")).to_have_text("1 of 5 judged")
         ratio = page.evaluate(
             """() => {
               const light = (text) => text.match(/[0-9.]+/g).slice(0, 3).map(Number).map((v) => v / 255)

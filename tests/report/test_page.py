@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,24 +13,20 @@ from cairn.lineage.graph import load_numbers
 from cairn.lineage.tracing import trace
 from cairn.report.page import write_report
 from cairn.results.show import format_value
+from tests.browser import ARGUMENTS, chromium, expect, playwright
 from tests.report.project import HOSTILE, build
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 PHONE, DESKTOP = {"width": 390, "height": 800}, {"width": 1280, "height": 900}
 
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield chromium
-        chromium.close()
+    path = chromium()
+    with playwright.sync_playwright() as driver:
+        one = driver.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield one
+        one.close()
 
 
 class Tab:
@@ -57,6 +52,11 @@ class Tab:
                 return
             self.tab.wait_for_timeout(100)
         raise AssertionError(f"plots are missing: {self.problems}")
+
+    def show_all(self, numbers: int) -> None:
+        """Open the table of all numbers and wait until its rows are there: it is filled when it is opened."""
+        self.tab.locator("#all > summary").click()
+        expect(self.tab.locator("#all-table tbody tr")).to_have_count(numbers)
 
 
 @pytest.fixture
@@ -94,7 +94,9 @@ def test_columns_sort_both_ways_and_say_so(opened: Tab):
         column = header.evaluate("node => [...node.parentNode.children].indexOf(node)")
         seen = set()
         for _ in range(2):
+            before = header.get_attribute("aria-sort") or "none"
             header.locator("button").click()
+            expect(header).not_to_have_attribute("aria-sort", before)
             way = header.get_attribute("aria-sort")
             seen.add(way)
             if column:
@@ -103,48 +105,52 @@ def test_columns_sort_both_ways_and_say_so(opened: Tab):
                     for cell in table.locator(f"tbody tr td:nth-child({column + 1})[data-s]").all()
                 ]
                 assert values == sorted(values, reverse=way == "descending")
-            assert table.locator("[aria-sort=ascending], [aria-sort=descending]").count() == 1
+            expect(table.locator("[aria-sort=ascending], [aria-sort=descending]")).to_have_count(1)
         assert seen == {"ascending", "descending"}
 
 
 def test_filters_of_the_leaderboard(opened: Tab):
     tab = opened.tab
-    rows = "table.board:visible tbody tr:visible"
-    everything = tab.locator(rows).count()
-    assert tab.locator("tr.published:visible").count() and not tab.locator("tr.seed:visible").count()
+    rows = tab.locator("table.board:visible tbody tr:visible")
+    published, seeds = tab.locator("tr.published:visible"), tab.locator("tr.seed:visible")
+    everything = rows.count()
+    assert published.count() and not seeds.count()
     tab.locator("#f-published").uncheck()
-    assert tab.locator("tr.published:visible").count() == 0
+    expect(published).to_have_count(0)
     tab.locator("#f-published").check()
     tab.locator("#f-seeds").check()
-    assert tab.locator("tr.seed:visible").count() == 12
+    expect(seeds).to_have_count(12)
     tab.locator("#f-seeds").uncheck()
+    expect(rows).to_have_count(everything)
     tab.locator("#f-stage").select_option("1")
-    assert 0 < tab.locator(rows).count() < everything
+    expect(rows).not_to_have_count(everything)
+    assert 0 < rows.count() < everything
     tab.locator("#f-stage").select_option("")
     tab.locator("#f-text").fill("dinov2-l mean")
-    assert tab.locator(rows).count() == 4
-    assert tab.locator("#f-count").inner_text().startswith("4 of ")
+    expect(rows).to_have_count(4)
+    expect(tab.locator("#f-count")).to_have_text(re.compile("^4 of "))
     tab.locator("#f-text").fill("")
     for button in tab.locator("[data-shows]").all():
         button.click()
-        assert button.get_attribute("aria-pressed") == "true"
-        assert tab.locator(f"[id='{button.get_attribute('data-shows')}']").is_visible()
+        expect(button).to_have_attribute("aria-pressed", "true")
+        expect(tab.locator(f"[id='{button.get_attribute('data-shows')}']")).to_be_visible()
 
 
 def test_all_numbers_can_be_filtered_and_sorted(opened: Tab, project: Path):
     numbers = load_numbers(project)
     tab = opened.tab
-    tab.locator("#all > summary").click()
-    assert tab.locator("#all-table tbody tr").count() == len(numbers)
+    opened.show_all(len(numbers))
+    rows = tab.locator("#all-table tbody tr")
     tab.locator("#a-benchmark").select_option("town")
     tab.locator("#a-metric").select_option("map")
     wanted = [row for row in numbers if row.name.benchmark == "town" and row.name.metric == "map"]
-    assert tab.locator("#all-table tbody tr").count() == len(wanted)
+    expect(rows).to_have_count(len(wanted))
     tab.locator("#all-table thead button", has_text="value").click()
+    expect(tab.locator("#all-table th", has_text="value")).to_have_attribute("aria-sort", "descending")
     shown = [float(text) for text in tab.locator("#all-table tbody .n").all_inner_texts()]
     assert shown == sorted((float(f"{100 * row.value:.1f}") for row in wanted), reverse=True)
     tab.locator("#a-text").fill("nothing is called this")
-    assert tab.locator("#a-count").inner_text() == f"0 of {len(numbers)} numbers"
+    expect(tab.locator("#a-count")).to_have_text(f"0 of {len(numbers)} numbers")
 
 
 def test_links_lead_somewhere(opened: Tab):
@@ -158,7 +164,7 @@ def test_links_lead_somewhere(opened: Tab):
 def test_every_number_opens_its_lineage_with_its_hash(opened: Tab, project: Path):
     """Every button is that of its number; the first of each run and stage, and every mean, is clicked."""
     numbers = load_numbers(project)
-    opened.tab.locator("#all > summary").click()
+    opened.show_all(len(numbers))
     buttons = opened.tab.evaluate(
         "[...document.querySelectorAll('button.n[data-n]')].map(b => [b.dataset.n, b.textContent, b.ariaLabel])"
     )
@@ -190,7 +196,7 @@ def test_the_graph_draws_what_trace_follows(opened: Tab, project: Path):
     kinds = {
         (row.name.benchmark, row.name.system, row.name.stage): place for place, row in enumerate(numbers)
     }
-    opened.tab.locator("#all > summary").click()
+    opened.show_all(len(numbers))
     sizes = set()
     for place in kinds.values():
         found = trace(project, str(numbers[place].name))
@@ -240,50 +246,53 @@ def test_the_graph_by_keyboard_down_to_a_source(opened: Tab):
     tab = opened.tab
     tab.locator("[data-board=town] button.n").first.focus()
     tab.keyboard.press("Enter")
-    assert tab.locator("#way").is_visible()
+    expect(tab.locator("#way")).to_be_visible()
     tab.locator("#graph .node.number").focus()
     for _ in range(8):
         tab.keyboard.press("ArrowDown")
     assert tab.evaluate("document.activeElement.classList.contains('source')")
     tab.keyboard.press("Enter")
+    expect(tab.locator("#detail")).to_contain_text("CC0-1.0")
     detail = tab.locator("#detail").inner_text()
-    assert "CC0-1.0" in detail and re.search(r"sha256 [0-9a-f]{64}", detail)
+    assert re.search(r"sha256 [0-9a-f]{64}", detail)
     assert tab.locator("#detail a").get_attribute("href") == "https://example.org/t"
     tab.locator("#graph .node", has_text="scores").click()
-    assert "revisitop" in tab.locator("#detail").inner_text()
+    expect(tab.locator("#detail")).to_contain_text("revisitop")
     tab.locator("#detail details summary", has_text="modules").click()
-    assert tab.locator("#detail details li").count() == 3
+    expect(tab.locator("#detail details li")).to_have_count(3)
     tab.locator("#detail .copy").first.click()
     tab.locator("#detail .copy", has_text="copied").first.wait_for()
     tab.locator("#detail .go").first.click()
-    assert tab.locator(".node[aria-pressed=true]").count() == 1
+    expect(tab.locator(".node[aria-pressed=true]")).to_have_count(1)
     tab.keyboard.press("Escape")
-    assert not tab.locator("#way").is_visible()
-    assert tab.evaluate("document.activeElement.matches('[data-board=town] button.n')")
+    expect(tab.locator("#way")).not_to_be_visible()
+    expect(tab.locator("[data-board=town] button.n").first).to_be_focused()
 
 
 def test_an_unpinned_source_is_said_to_be_one(opened: Tab):
-    assert "Not pinned" in opened.tab.locator(".intro .warn[role=note]").inner_text()
+    expect(opened.tab.locator(".intro .warn[role=note]")).to_contain_text("Not pinned")
     opened.tab.locator("[data-board=flat] button.n").first.click()
     opened.tab.locator("#graph .node.bad").click()
-    assert "Not pinned" in opened.tab.locator("#detail .warn").inner_text()
+    expect(opened.tab.locator("#detail .warn")).to_contain_text("Not pinned")
 
 
 def test_a_published_number_says_where_it_was_printed(opened: Tab):
     opened.tab.locator("button.pub").first.click()
-    assert "arXiv" in opened.tab.locator("#way-head").inner_text()
+    expect(opened.tab.locator("#way-head")).to_contain_text("arXiv")
     opened.tab.locator("#way-close").click()
 
 
 def test_an_address_opens_a_number(browser, page: Path):
     one = Tab(browser, page, DESKTOP, fragment="#n=town/second/-/-/global/hard/map")
-    assert one.tab.locator("#way-title").inner_text() == "town/second/-/-/global/hard/map"
+    expect(one.tab.locator("#way-title")).to_have_text("town/second/-/-/global/hard/map")
     one.context.close()
 
 
 def test_queries_have_pictures_and_words(opened: Tab):
     tab = opened.tab
     tab.evaluate("document.querySelectorAll('details.gallery:not([open]) > summary').forEach(s => s.click())")
+    expect(tab.locator("details.gallery:not([open])")).to_have_count(0)
+    tab.wait_for_function("[...document.images].every(image => image.complete)")
     reasons = " ".join(tab.locator(".query h4").all_inner_texts()).lower()
     for reason in (
         "Worst failure",
@@ -307,7 +316,7 @@ CONTRAST = Path(__file__).with_name("contrast.js").read_text("utf-8")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_and_everything_has_a_name(browser, page: Path, scheme: str):
+def test_text_can_be_read_and_everything_has_a_name(browser, page: Path, project: Path, scheme: str):
     """WCAG 2.2 AA contrast of every visible text, names of controls, one h1, no level skipped, language, focus."""
     one = Tab(browser, page, DESKTOP, scheme)
     one.drawn()
@@ -316,11 +325,13 @@ def test_text_can_be_read_and_everything_has_a_name(browser, page: Path, scheme:
     assert tab.evaluate("document.activeElement.className") == "skip"
     tab.keyboard.press("Tab")
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    tab.locator("#all > summary").click()
+    one.show_all(len(load_numbers(project)))
     assert tab.evaluate(CONTRAST) == []
     tab.locator("[data-board] button.n").first.click()
+    expect(tab.locator("#way")).to_be_visible()
     assert tab.evaluate(CONTRAST) == []
     tab.keyboard.press("Escape")
+    expect(tab.locator("#way")).not_to_be_visible()
     unnamed = tab.evaluate(
         """() => [...document.querySelectorAll('button, a, input, select, [role=img], [role=region], dialog')]
           .filter((n) => !(n.ariaLabel || n.ariaLabelledByElements || n.textContent.trim()
@@ -352,6 +363,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser, page: Path):
         place = link.bounding_box()
         assert place is not None and place["x"] >= 0 and place["x"] + place["width"] <= PHONE["width"]
     one.tab.locator("[data-board] button.n").first.click()
+    expect(one.tab.locator("#way")).to_be_visible()
     box = one.tab.locator("#way").bounding_box()
     assert box is not None and box["width"] <= PHONE["width"]
     one.context.close()
@@ -379,7 +391,6 @@ def test_two_thousand_numbers_weigh_less_than_ten_megabytes(browser, tmp_path: P
     print(
         json.dumps({"load_ms": round(timing["loadEventEnd"]), "bytes": len(text.encode())})
     )  # measured, not asserted
-    one.tab.locator("#all > summary").click()
-    assert one.tab.locator("#all-table tbody tr").count() >= 2000
+    one.show_all(len(load_numbers(root)))
     assert one.problems == []
     one.context.close()
