@@ -54,9 +54,9 @@ def estimate_run(
             output / FACTS_FILE, {"estimates": {}, "note": "no tail estimate is asked for in params.yaml"}
         )
         return
-    from cairn.tail.compiled import tell_first_use
     from cairn.tail.estimate import estimate_tail, parse_metric
     from cairn.tail.plots import gallery_table
+    from cairn.tail.posterior import tell_first_use
     from cairn.tail.sampling import sample_rows, sampled_scores
 
     if is_sparse(descriptors):

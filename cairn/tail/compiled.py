@@ -8,7 +8,7 @@ from typing import Any
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba's `njit` whose machine code is kept in `<user cache>/cairn/numba`.
+    """numba's `njit` whose machine code is kept in `<user cache>/cairn/numba`, under the digest of its sources.
 
     numba would write beside the source file, which may be a checkout under version control or a read-only
     installation. NUMBA_CACHE_DIR, where set, wins; a folder that cannot be written means no cache.
@@ -18,27 +18,16 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
     import numba
 
+    from cairn.tail.kept_code import keep
+
     def decorate(function: Callable[..., Any]) -> Any:
-        before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-        folder = Path(before) if before else user_cache()
-        if not _writable(folder):
-            return numba.njit(**options)(function)
-        # The location is read when the decorator runs, so it is set for that moment only: other packages
-        # in this process keep their own.
-        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-        try:
-            return numba.njit(cache=True, **options)(function)
-        finally:
-            numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+        made = numba.njit(**options)(function)
+        folder = Path(numba.config.CACHE_DIR or user_cache())  # type: ignore[attr-defined]
+        if Path(function.__code__.co_filename).is_file() and _writable(folder):
+            keep(made, folder)
+        return made
 
     return decorate
-
-
-def tell_first_use() -> None:
-    """As `tell_compiling`, of the estimator."""
-    from cairn.tail.posterior import _integrate
-
-    tell_compiling(_integrate, "posterior._integrate", "the estimator")
 
 
 def tell_compiling(function: Any, name: str, what: str) -> None:

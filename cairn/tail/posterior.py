@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from cairn.tail.compiled import compiled
+from cairn.tail.compiled import compiled, tell_compiling
 from cairn.tail.gpd import _best_scale, _mean_log
 from cairn.tail.hardness import exceedances_over
 from cairn.tail.law import average_precision, precision_moments
@@ -474,3 +474,8 @@ def _integrate(
             second[p] = share * share
             depth[p] = -60.0
     return first, second, depth
+
+
+def tell_first_use() -> None:
+    """Say on standard error that the estimator is about to be compiled, where nothing of it is kept yet."""
+    tell_compiling(_integrate, "posterior._integrate", "the estimator")

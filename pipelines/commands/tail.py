@@ -32,8 +32,8 @@ def tail(
 
     Example: cairn tail scores.npz --gallery 100000000 --metric map@1000 --json
     """
-    from cairn.tail.compiled import tell_first_use
     from cairn.tail.estimate import ESTIMATORS, estimate_tail, parse_metric
+    from cairn.tail.posterior import tell_first_use
     from cairn.tail.scores import check_gallery, load_scores
 
     cutoff = parse_metric(metric)

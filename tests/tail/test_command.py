@@ -138,7 +138,7 @@ def test_a_seed_below_zero_is_wrong_usage(file):
 
 def test_first_use_says_that_it_compiles(monkeypatch, tmp_path, capsys):
     from cairn.tail import posterior
-    from cairn.tail.compiled import tell_first_use
+    from cairn.tail.posterior import tell_first_use
 
     class Fresh:
         class stats:
