@@ -22,6 +22,7 @@ from cairn.metrics.result import Row
 from cairn.readout import ReadoutParameters
 from cairn.readout.transform import Transform, learn_transform
 from cairn.search.missing import search_with_missing
+from cairn.search.warming import tell_first_use
 from cairn.store.descriptors import DescriptorStore, open_queries, open_shards
 from cairn.store.sparse import is_sparse
 from cairn.systems.ranking import gallery_rows, write_ranking
@@ -125,6 +126,7 @@ def measure(
         gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
+    tell_first_use()
     found = search_with_missing(
         _applied(transform, asked),
         _ReadOut(gallery, transform),

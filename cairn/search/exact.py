@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cairn.errors import ArtifactError
 from cairn.executor import Executor, LocalExecutor
 from cairn.search.levels import Judged, Levels
 from cairn.search.products import multiply
@@ -27,6 +28,8 @@ from cairn.search.tiles import (
 
 __all__ = ["Found", "Gallery", "NotFiniteError", "exact_search"]
 
+ROUNDS = 4
+"""Searches after which the scores of the judged images must agree: the first tells where they stand, one repeats it."""
 KEPT_BYTES = 1 << 26
 """What each thread may hold of candidates: more queries than fit are searched in several passes."""
 
@@ -62,7 +65,7 @@ def exact_search(
     the gallery rows whose rank is wanted for query q; `top` may be 0. The result depends neither on `threads`
     nor on `executor`, over whose workers the gallery is divided where it can be. On another `device` (`cpu`, or
     a torch device such as `cuda`) scores may differ in the last bits. NotFiniteError for a score that is infinite
-    or not a number.
+    or not a number; ArtifactError where workers of different kinds never agree on a score.
     """
     queries = np.asarray(queries, np.float32)
     finite = np.isfinite(queries).all(axis=1)
@@ -103,7 +106,7 @@ class _Search:
 
         with threadpool_limits(1):
             self.pairs.scores[:] = _pair_scores(self.blocks, self.gallery, self.pairs, self.device)
-        while True:
+        for _ in range(ROUNDS):
             levels = Levels.of(self.pairs, self.manifest_rows)
             asked = Questions(self.blocks, self.count, self.top, levels, self.device, threads)
             answers = list(executor.stream(scan, asked, self._parts(executor.parts)))
@@ -112,9 +115,13 @@ class _Search:
             seen = np.concatenate([answer.pair_scores for answer in answers])
             if np.array_equal(seen, self.pairs.scores):
                 return self._merged(answers, levels)
-            # A product whose result depends on where a row stands in its tile (no library that was tried does
-            # that): count again, with the scores that the images have where they are.
+            # Another machine than this one has scanned the judged images, one whose products round otherwise: count
+            # again, with the scores that the images have where they are.
             self.pairs.scores[:] = seen
+        raise ArtifactError(
+            f"the same images got other scores in each of {ROUNDS} searches: the workers are processors of different "
+            "kinds, whose products round differently; search on workers of one kind"
+        )
 
     def _parts(self, wanted: int) -> Iterator[Part]:
         """The gallery in up to `wanted` parts of whole tiles, where it can be divided."""

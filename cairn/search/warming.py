@@ -19,11 +19,9 @@ def warm_up(queries: np.ndarray, gallery: Gallery, manifest_rows: np.ndarray, de
     each kind. What is compiled is announced on standard error. A number that is not finite is left to the search to
     tell of.
     """
-    from cairn.search import counting
-
     if not len(queries) or not len(gallery):
         return
-    tell_compiling(counting.count, "counting.count", "the search")
+    tell_first_use()
     first = _First(gallery)
     with contextlib.suppress(NotFiniteError):
         exact_search(
@@ -35,6 +33,13 @@ def warm_up(queries: np.ndarray, gallery: Gallery, manifest_rows: np.ndarray, de
             threads=1,
             device=device,
         )
+
+
+def tell_first_use() -> None:
+    """Say on standard error that the search is about to be compiled, where nothing of it is kept yet."""
+    from cairn.search import counting
+
+    tell_compiling(counting.count, "counting.count", "the search")
 
 
 class _First:

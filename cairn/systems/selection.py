@@ -13,6 +13,7 @@ from cairn.heads.projection import through_head
 from cairn.images.manifest import Manifest
 from cairn.metrics.evaluate import score_ranking
 from cairn.search.missing import search_with_missing
+from cairn.search.warming import tell_first_use
 from cairn.store.descriptors import DescriptorStore
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def head_value(
     judged_ids = [sorted(truth.relevance.get(query.query_id, {})) for query in truth.queries]
     judged = [gallery.rows_of(ids) for ids in judged_ids]
     missing = gallery.missing_rows()
+    tell_first_use()
 
     def value(head: "nn.Module") -> float:
         found = search_with_missing(

@@ -15,7 +15,7 @@ import pytest
 
 from cairn.errors import SourceError
 from cairn.fetch.download import PART_SUFFIX, STATE_SUFFIX, fetch_file
-from cairn.fetch.http import Policy
+from cairn.fetch.http import Policy, _chunks
 
 DATA = bytes(range(256)) * 12_000  # 3 MB
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -231,10 +231,23 @@ def test_a_transfer_that_drips_is_given_up_and_gone_on_from(server, target, caps
 
 
 def test_a_slow_transfer_that_keeps_the_least_rate_is_not_given_up(server, target):
-    """Some 20 bytes a window, one at a time, where 2 are expected."""
-    url = server.put("a.tar", DATA[:60], drip=(20, 0.005))
-    patient = Policy(connect=2, read=2, least=2, window=0.1, retries=0, backoff=0)
-    assert fetch_file(url, target, policy=patient).size == 60
+    """Some 50 bytes a window, one at a time, where 2 are expected."""
+    url = server.put("a.tar", DATA[:100], drip=(20, 0.02))
+    patient = Policy(connect=2, read=2, least=2, window=1, retries=0, backoff=0)
+    assert fetch_file(url, target, policy=patient).size == 100
+
+
+def test_the_time_that_a_slow_disk_takes_is_not_the_servers():
+    class Fast:
+        left = 20
+
+        def read1(self, _size: int, decode_content: bool) -> bytes:
+            self.left -= 1
+            return b"x" * (self.left > 0)
+
+    for chunk in _chunks(Fast(), Policy(least=1 << 40, window=0.1)):
+        assert chunk == b"x"
+        time.sleep(0.02)
 
 
 def test_the_least_rate_stands_in_one_place():

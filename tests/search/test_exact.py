@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairn.errors import ArtifactError
 from cairn.search import exact, tiles
 from cairn.search.exact import exact_search
 from cairn.search.tiles import LEAST_TILE, MOST_TILE, QUERY_BLOCK, tile_rows
@@ -146,3 +147,20 @@ def test_zero_descriptors_tie_by_row():
 def test_tiles_are_whole_multiples_within_limits(dim: int):
     assert tile_rows(dim) % LEAST_TILE == 0 and LEAST_TILE <= tile_rows(dim) <= MOST_TILE
     assert tile_rows(dim) * dim <= tiles.TILE_NUMBERS or tile_rows(dim) == LEAST_TILE
+
+
+def test_workers_that_never_agree_are_told_of_and_not_waited_for_for_ever():
+    @dataclass
+    class Changing(Matrix):
+        """Rounds otherwise at every reading, as parts do that wander between processors of two kinds."""
+
+        times: int = 0
+
+        def blocks(self) -> Iterator[np.ndarray]:
+            self.times += 1
+            yield self.rows * np.float32(1 + self.times / 1000)
+
+    gallery = Changing(np.eye(4, dtype=np.float32))
+    with pytest.raises(ArtifactError, match="search on workers of one kind"):
+        exact_search(np.eye(4, dtype=np.float32), gallery, np.arange(4), 2, [np.array([1])] * 4)
+    assert gallery.times == exact.ROUNDS
