@@ -19,7 +19,7 @@ from cairn.fetch.http import Policy, _chunks
 
 DATA = bytes(range(256)) * 12_000  # 3 MB
 SHA256 = hashlib.sha256(DATA).hexdigest()
-FAST = Policy(connect=2, read=2, retries=3, backoff=0)
+FAST = Policy(connect=30, read=30, retries=3, backoff=0)
 
 
 @pytest.fixture

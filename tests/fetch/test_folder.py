@@ -15,7 +15,7 @@ from cairn.fetch.folder import RECORD, UNPINNED, describe, fetch_sources
 from cairn.fetch.http import Policy
 from cairn.fetch.sources import Listing, Source, parse_checksums, read_sources
 
-FAST = Policy(connect=2, read=2, retries=1, backoff=0)
+FAST = Policy(connect=30, read=30, retries=1, backoff=0)
 BENCHMARKS = Path(__file__).resolve().parents[2] / "cairn" / "benchmarks"
 
 
