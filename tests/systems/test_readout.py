@@ -1,6 +1,8 @@
 """The steps readout and ranking together: what is searched, under which name, with which scores."""
 
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +121,6 @@ def test_what_is_read_out_is_stored_in_the_same_shards_and_searched(
 @pytest.fixture
 def with_missing(stored: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
     """As `stored`, but the images g02 and g38 could not be decoded; g05 has no feature."""
-    import shutil
-
     folder = tmp_path / "with-missing"
     shutil.copytree(stored[0], folder)
     for number in range(2):
@@ -152,6 +152,78 @@ def test_a_missing_image_ranks_behind_those_with_negative_cosines(
         scores = [one["score"] for one in rows[query]]
         assert scores == sorted(scores, reverse=True)
         assert all(one["score"] == -1 for one in rows[query] if one["image_id"] in ("g02", "g38"))
+
+
+def rewritten(path: Path, missing: Sequence[str], *, without: bool = False) -> None:
+    """The images or queries `missing` of a file could not be decoded; or are not in it at all."""
+    id_column = "query_id" if path.stem == "queries" else "image_id"
+    store = open_shard(path, id_column)
+    rows = store.array()
+    rows[store.rows_of(missing)] = 0
+    kept = [row for row, name in enumerate(store.ids) if not (without and name in missing)]
+    about = (
+        store.metadata if without else store.metadata | {MISSING: json.dumps(dict.fromkeys(missing, "cut"))}
+    )
+    write_shard(path, [store.ids[row] for row in kept], rows[kept], about, id_column=id_column)
+
+
+@pytest.fixture
+def training_with_missing(stored: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Training descriptors of which t03 and t10 could not be decoded; the same without the two. Else as `stored`."""
+    folders = tmp_path / "training-missing", tmp_path / "training-without"
+    for folder in folders:
+        shutil.copytree(stored[1], folder)
+        rewritten(folder / "0000.parquet", ["t03", "t10"], without=folder.name.endswith("without"))
+    return folders
+
+
+@pytest.mark.parametrize(
+    "readout", [{"centre": "training"}, {"whiten": {"source": "training", "images": 7}}], ids=["mean", "pca"]
+)
+def test_a_read_out_learns_from_images_that_are_there_and_counts_them(
+    stored: tuple[Path, Path],
+    training_with_missing: tuple[Path, Path],
+    tmp_path: Path,
+    readout: dict[str, Any],
+):
+    found = []
+    for number, training in enumerate(training_with_missing):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        make_readout(stored[0], training, readout, folder)
+        facts = json.loads((folder / "readout.json").read_text())
+        assert facts["learned_from_images"] == TRAINING - 2
+        found.append((folder / "readout.npz").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_a_read_out_from_the_gallery_counts_what_is_there(with_missing: tuple[Path, Path], tmp_path: Path):
+    make_readout(*with_missing, {"centre": "gallery"}, tmp_path)
+    facts = json.loads((tmp_path / "readout.json").read_text())
+    assert facts["learned_from_images"] == GALLERY - 2, (
+        "one without features is described, but the two are not"
+    )
+
+
+def test_scores_are_not_normalised_by_missing_images(
+    town: Town, stored: tuple[Path, Path], training_with_missing: tuple[Path, Path], tmp_path: Path
+):
+    # All similarities are negative: a row of zeros would be the nearest.
+    for folder in training_with_missing:
+        store = open_shards(folder)
+        about = store.metadata | ({MISSING: json.dumps(store.missing)} if store.missing else {})
+        write_shard(folder / "0000.parquet", store.ids, -np.abs(store.array()), about)
+    descriptors = tmp_path / "positive"
+    shutil.copytree(stored[0], descriptors)
+    asked = open_queries(descriptors)
+    path = descriptors / "queries.parquet"
+    write_shard(path, asked.ids, np.abs(asked.array()), asked.metadata, id_column="query_id")
+    options = {"normalisation": {"neighbours": 2}}
+    found = [
+        rank(town, (descriptors, training), tmp_path / training.name / "run", {}, options)[1]
+        for training in training_with_missing
+    ]
+    assert found[0] == found[1]
 
 
 def test_no_shortlist_holds_a_missing_image(town: Town, with_missing: tuple[Path, Path], tmp_path: Path):
