@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from cairn.benchmarks.structure import without_boxes
+from cairn.benchmarks.structure import GroundTruth, without_boxes
 from cairn.errors import ArtifactError, InputError
+from cairn.metrics.evaluate import score_ranking
+from cairn.report.curves import curve_rows
 from cairn.rerank.chains import after_earlier
 from cairn.rerank.parameters import Earlier
 from cairn.rerank.rankings import read_ranking, write_reranked
@@ -224,6 +226,86 @@ def test_scores_are_not_normalised_by_missing_images(
         for training in training_with_missing
     ]
     assert found[0] == found[1]
+
+
+def test_the_search_expands_queries_by_images_that_are_there(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path
+):
+    options = {"top": GALLERY, "expansion": {"method": "average", "neighbours": 30}}
+    _, rows, folder = rank(town, with_missing, tmp_path, {"centre": "gallery"}, options)
+    images, queries = matrices(folder)
+    present = np.delete(np.arange(GALLERY), [2, 38])
+    for query, vector in zip(ASKED, queries, strict=True):
+        best = present[np.argsort(-(images[present] @ vector), kind="stable")[:30]]
+        assert images[best[-1]] @ vector < 0, "or zeros would not have come before it"
+        scores = images[present] @ unit((vector + images[best].sum(axis=0))[None])[0]
+        found = [row["score"] for row in rows[query][: GALLERY - 2]]
+        assert found == pytest.approx(np.sort(scores)[::-1], abs=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"normalisation": {"neighbours": 2}}], ids=["plain", "normalised"])
+def test_of_what_is_missing_nothing_is_predicted(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path, options: dict[str, Any]
+):
+    """Pooled numbers are those of a ranking in which the missing pairs have the lowest scores of all."""
+    rewritten(with_missing[0] / "queries.parquet", ["q3"])
+    facts, _, _ = rank(town, with_missing, tmp_path, {"centre": "gallery"}, {"top": GALLERY, **options})
+    assert (facts["missing"], facts["missing_queries"]) == (2, 1)
+    table = pq.read_table(tmp_path / "ranking" / "ranking.parquet")
+    relevance = {f"q{n}": {f"g{image:02d}": "positive" for image in (n, 11, 38)} for n in range(QUERIES)}
+    truth = GroundTruth(town.truth.queries, relevance)
+    score, query, image = (table.column(name).to_pylist() for name in ("score", "query_id", "image_id"))
+    gone = [q == "q3" or i in ("g02", "g38") for q, i in zip(query, image, strict=True)]
+    real = [one for one, absent in zip(score, gone, strict=True) if not absent]
+    assert min(real) < max(one for one, absent in zip(score, gone, strict=True) if absent)
+    kept = np.flatnonzero(~np.array(gone))
+    right = np.array([i in relevance[q] for q, i in zip(query, image, strict=True)])[kept]
+    ordered = right[np.argsort(-np.array(score)[kept], kind="stable")]
+    precision = np.cumsum(ordered) / np.arange(1, len(ordered) + 1)
+    expected = (precision * ordered).sum() / (3 * QUERIES)
+    for protocol in ("disc21", "disc21-track2"):
+        found = score_ranking(table, truth, protocol, GALLERY)
+        assert found.value("all", "micro-ap") == pytest.approx(expected, abs=1e-9)
+        assert found.value("all", "recall@1") <= 3 / 12
+    relevant = {name: {"g00": "positive"} for name in relevance}
+    cut = table.filter([rank < GALLERY - 1 for rank in table.column("rank").to_pylist()])
+    whole, shorter = (
+        score_ranking(one, GroundTruth(town.truth.queries, relevant), "disc21-track2", GALLERY)
+        for one in (table, cut)
+    )
+    assert whole.rows == shorter.rows, "all that is there is listed"
+    [last] = [
+        point for point in curve_rows(table, truth, "disc21", GALLERY) if point["x"] == right.sum() / 12
+    ]
+    assert last["y"] == pytest.approx(precision[np.flatnonzero(ordered)[-1]])
+
+
+def test_a_query_without_a_descriptor_is_in_no_second_stage(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path
+):
+    rewritten(with_missing[0] / "queries.parquet", ["q3"])
+    _, _, folder = rank(town, with_missing, tmp_path, {"centre": "gallery"}, {"top": GALLERY})
+    ranked = read_ranking(tmp_path / "ranking" / "ranking.parquet", GALLERY)
+    assert [query.missing for query in ranked] == [2, 2, 2, GALLERY]
+    for earlier in ("aqe", "superglobal", "k-reciprocal"):
+        changed, after, _ = after_earlier(
+            ranked, folder, town.manifest, Earlier(method=earlier, shortlist=20)
+        )
+        assert after[3].image_ids == ranked[3].image_ids and after[0].image_ids != ranked[0].image_ids
+        write_reranked(tmp_path / "again.parquet", ranked, changed, "s")
+        again = read_ranking(tmp_path / "again.parquet", GALLERY)
+        assert [query.missing for query in again] == [2, 2, 2, GALLERY]
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_an_index_is_measured_on_what_is_there(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path, kind: str
+):
+    rewritten(with_missing[0] / "queries.parquet", ["q3"])
+    options = {"top": GALLERY, "index": {"kind": kind}}
+    facts, _, _ = rank(town, with_missing, tmp_path, {"centre": "gallery"}, options)
+    assert facts["index"]["vectors"] == GALLERY - 2
+    assert facts["index"]["recall"] == {"1": 1.0, "10": 1.0, "38": 1.0}
 
 
 def test_no_shortlist_holds_a_missing_image(town: Town, with_missing: tuple[Path, Path], tmp_path: Path):
