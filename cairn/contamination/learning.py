@@ -1,7 +1,9 @@
 """Reads back what the step `contamination` found: who may learn from which training images, and which are flagged."""
 
 import json
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,44 @@ def classes_of_set(training: Manifest, contamination: Path, protocol: str) -> di
     return {
         training.image_id[row]: int(training.label[row] or 0) for row in learning.rows(train=True).tolist()
     }
+
+
+@dataclass(frozen=True)
+class Described:
+    """What of a training set has descriptors: `classes` image id → class id; the counts are of what was left out.
+
+    `missing` images could not be decoded; `small_classes` have too few others, `small_images`, for the set's rule.
+    """
+
+    classes: dict[str, int]
+    missing: int = 0
+    small_classes: int = 0
+    small_images: int = 0
+
+
+def described_of_set(
+    training: Manifest, contamination: Path, protocol: str, missing: Collection[str]
+) -> Described:
+    """`classes_of_set` without the images `missing`, then without the classes of fewer than the set's minimum.
+
+    InputError where no class is left.
+    """
+    classes = classes_of_set(training, contamination, protocol)
+    left = {image: one for image, one in classes.items() if image not in missing}
+    gone = len(classes) - len(left)
+    if not gone:
+        return Described(classes)
+    path = Path(contamination) / f"{protocol}.json"
+    minimum = 1 if protocol == ALL else int(read_json(path)["minimum_images"])
+    count = Counter(left.values())
+    kept = {image: one for image, one in left.items() if count[one] >= minimum}
+    if not kept:
+        raise InputError(
+            f"training set {protocol!r}: {gone:,} images could not be decoded, and no class has {minimum:,} others; "
+            "repair these images, or lower contamination.minimum"
+        )
+    small = len(set(classes.values()) - set(kept.values()))
+    return Described(kept, gone, small, len(left) - len(kept))
 
 
 def flagged_images(training: Manifest, contamination: Path) -> frozenset[str] | None:

@@ -1,5 +1,6 @@
 """From a ranking and the ground truth to arrays: the judged images of every query with their exact ranks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from cairn.benchmarks.structure import ALL_GRADES, GroundTruth
 from cairn.errors import ArtifactError, InputError
 from cairn.metrics.ragged import Bools, Floats, Ints, count_per_query, place_within
+from cairn.store.missing import read_absence
 
 UNJUDGED = -1
 
@@ -29,6 +31,9 @@ class RankedRows:
         Ints  # [rows] index into the ground truth's image_attributes, UNJUDGED for an image without any
     )
     reranked: bool  # whether the ranking has scores of an earlier stage beside its own
+    absent: (
+        Bools  # [rows] whether the image or the query has no descriptor: no score says anything of the two
+    )
     outside: Floats | None = (
         None  # [queries] best score in the out-of-distribution gallery, where that is given
     )
@@ -47,9 +52,10 @@ def ranked_rows(
 ) -> RankedRows:
     """Join a ranking (query_id, rank, image_id, score; a pyarrow table or a mapping) with the grades.
 
-    Raises ArtifactError where a query or a positive is missing, a rank or an image occurs twice in a query, a
-    rank is outside the gallery, a score is not finite, or a query is unknown. A junk image that is not ranked
-    (since it is not in the gallery) takes nothing away.
+    Which images and queries have no descriptor says the table's metadata (`cairn.store.missing.absence`) or, where
+    ranks do not tell, a column `absent`. Raises ArtifactError where a query or a positive is missing, a rank or an
+    image occurs twice in a query, a rank is outside the gallery, a score is not finite, or a query is unknown. A junk
+    image that is not ranked (since it is not in the gallery) takes nothing away.
     """
     columns = _columns(ranking, where)
     query_ids = tuple(query.query_id for query in truth.queries)
@@ -88,7 +94,21 @@ def ranked_rows(
     if truth.image_attributes:
         annotated = _index_in(columns["image_id"], tuple(truth.image_attributes))[order]
     reranked = "global_score" in _names(ranking)
-    return RankedRows(query_ids, query, rank, score, grade, counts, top, gallery_size, annotated, reranked)
+    absent = _absent(ranking, order, query, rank, query_ids, gallery_size)
+    return RankedRows(
+        query_ids, query, rank, score, grade, counts, top, gallery_size, annotated, reranked, absent
+    )
+
+
+def _absent(
+    ranking: Any, order: Ints, query: Ints, rank: Ints, query_ids: Sequence[str], gallery_size: int
+) -> Bools:
+    """[rows] whether a row has no score that says anything, the rows in `order`."""
+    if "absent" in _names(ranking):
+        return np.asarray(ranking["absent"], bool)[order]
+    schema = getattr(ranking, "schema", None)
+    images, unseen = read_absence(None if schema is None else schema.metadata)
+    return (rank >= gallery_size - images) | np.array([name in unseen for name in query_ids], bool)[query]
 
 
 def _grades(images, order, query, truth: GroundTruth, name_of, where: str):

@@ -30,7 +30,7 @@ def score_track2(rows: RankedRows, truth: GroundTruth, seed: int) -> Iterator[Ro
     everything = np.ones(len(rows.query_ids), bool)
     kept = predictions(rows, everything)
     if rows.top < rows.gallery_size:
-        last = rows.rank == rows.top - 1
+        last = (rows.rank == rows.top - 1) & ~rows.absent
         limit = rows.score[kept].min() if len(kept) == micro_ap.LIMIT else -np.inf
         if (early := np.flatnonzero(last & (rows.score >= limit))).size:
             raise ArtifactError(
@@ -82,8 +82,12 @@ def pooled(rows: RankedRows, truth: GroundTruth, family: str, seed: int) -> Iter
 
 
 def predictions(rows: RankedRows, members: Bools) -> Ints:
-    """The rows that count as predictions: each member query's first `top`, junk taken out, at most 500,000."""
-    kept = np.flatnonzero((rows.rank < rows.top) & ~rows.has("junk") & members[rows.query])
+    """The rows that count as predictions: each member query's first `top`, junk taken out, at most 500,000.
+
+    Of what has no descriptor nothing is predicted.
+    """
+    listed = (rows.rank < rows.top) & ~rows.absent
+    kept = np.flatnonzero(listed & ~rows.has("junk") & members[rows.query])
     if len(kept) > micro_ap.LIMIT:
         kept = np.sort(kept[np.argsort(-rows.score[kept], kind="stable")[: micro_ap.LIMIT]])
     return kept

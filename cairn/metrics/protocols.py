@@ -143,6 +143,19 @@ def _ilias_values(rows: RankedRows, k: int) -> tuple[Floats, Floats]:
     return values, oracle
 
 
+def outside_tops(rows: RankedRows, outside: Bools) -> Floats:
+    """Each query's best score [queries] among the rows `outside` [rows], -inf where it has none.
+
+    One that has no descriptor is no candidate: where a query has no other, `forb.NOTHING`.
+    """
+    tops = np.full(len(rows.query_ids), -np.inf)
+    tops[rows.query[outside & rows.absent]] = forb.NOTHING
+    seen = outside & ~rows.absent
+    best = np.full(len(tops), -np.inf)
+    np.maximum.at(best, rows.query[seen], rows.score[seen])
+    return np.where(np.isinf(best), tops, best)
+
+
 def score_forb(rows: RankedRows, truth: GroundTruth) -> Iterator[PerQuery]:
     """Slices overall, difficulties and object types: mAP@{1,5} and t-mAP@{1,5}.
 
@@ -163,8 +176,7 @@ def score_forb(rows: RankedRows, truth: GroundTruth) -> Iterator[PerQuery]:
     elif truth.image_attributes and not rows.reranked:
         known = [of.get(OUTSIDE) == "no" for of in truth.image_attributes.values()]
         outside = ~((rows.annotated >= 0) & np.array(known)[rows.annotated]) & listed
-        tops = np.full(len(rows.query_ids), -np.inf)
-        np.maximum.at(tops, rows.query[outside], rows.score[outside])
+        tops = outside_tops(rows, outside)
         if (without := np.flatnonzero(np.isinf(tops))).size:
             raise ArtifactError(
                 f"query {rows.query_ids[without[0]]}: none of its first {rows.top:,} images is out of "

@@ -24,6 +24,7 @@ from cairn.readout.transform import Transform, learn_transform
 from cairn.search.missing import search_with_missing
 from cairn.search.warming import tell_first_use
 from cairn.store.descriptors import DescriptorStore, open_queries, open_shards
+from cairn.store.missing import absence, present
 from cairn.store.sparse import is_sparse
 from cairn.systems.ranking import gallery_rows, write_ranking
 from cairn.systems.readout import training_store
@@ -115,7 +116,7 @@ def measure(
             f"{cell.system}: a read-out needs dense descriptors; those of this system are sparse"
         )
     gallery, queries = open_shards(descriptors), open_queries(descriptors)
-    transform = learn_transform(cell.readout, gallery.dim, training_store(training), gallery)
+    transform = learn_transform(cell.readout, gallery.dim, training_store(training), present(gallery))
     asked = queries.take(queries.rows_of([query.query_id for query in truth.queries]))
     rows = manifest.rows(gallery=True)
     order = gallery.rows_of([manifest.image_id[row] for row in rows])
@@ -126,6 +127,7 @@ def measure(
         gallery_rows(query.query_id, ids, manifest, order)
         for query, ids in zip(truth.queries, judged_ids, strict=True)
     ]
+    missing, unseen = gallery.missing_rows(), queries.missing
     tell_first_use()
     found = search_with_missing(
         _applied(transform, asked),
@@ -133,12 +135,14 @@ def measure(
         manifest_rows,
         top,
         judged,
-        gallery.missing_rows(),
+        missing,
         threads=threads,
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ranking.parquet"
-        write_ranking(path, manifest, truth, found, judged_ids, STAGE)
+        gone = [query.query_id for query in truth.queries if query.query_id in unseen]
+        absent = absence(len(missing), gone)
+        write_ranking(path, manifest, truth, found, judged_ids, STAGE, absent)
         table = pq.ParquetFile(path).read()
     scored = score_ranking(table, truth, metric, manifest.gallery_size, where=cell.name)
     return Measured(cell, {(row.slice, row.metric): row for row in scored.rows if row.value is not None})

@@ -10,7 +10,7 @@ from cairn.metrics import forb, micro_ap
 from cairn.metrics.evaluate import COPY_DETECTION, parse_protocol
 from cairn.metrics.judged import RankedRows, ranked_rows
 from cairn.metrics.pooled import POOLED, predictions
-from cairn.metrics.protocols import POSITIVES, slices
+from cairn.metrics.protocols import POSITIVES, outside_tops, slices
 
 PRECISION_RECALL = "precision-recall"
 THRESHOLDS = "thresholds"
@@ -83,9 +83,7 @@ def _thresholds(rows: RankedRows, truth: GroundTruth) -> Iterator[dict[str, Any]
     listed = rows.rank < rows.top
     query, score, correct = rows.query[listed], rows.score[listed], rows.has(*POSITIVES)[listed]
     inside = np.array([of.get("out-of-distribution") == "no" for of in truth.image_attributes.values()])
-    outside = ~((rows.annotated >= 0) & inside[rows.annotated])[listed]
-    tops = np.full(len(rows.query_ids), -np.inf)
-    np.maximum.at(tops, query[outside], score[outside])
+    tops = outside_tops(rows, ~((rows.annotated >= 0) & inside[rows.annotated]) & listed)
     if np.isinf(tops).any():
         return
     for rate, level in zip(forb.RATES, forb.thresholds(tops), strict=True):

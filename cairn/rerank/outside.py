@@ -13,6 +13,7 @@ import numpy as np
 from cairn.benchmarks.structure import OUTSIDE, GroundTruth
 from cairn.errors import ArtifactError
 from cairn.images.manifest import Manifest
+from cairn.metrics.forb import NOTHING
 from cairn.rerank.chains import after_earlier
 from cairn.rerank.parameters import RerankParameters
 from cairn.rerank.two_stage import RankedQuery, RerankedQuery
@@ -27,8 +28,8 @@ def outside_lists(
 ) -> tuple[RankedQuery, ...]:
     """The first stage's list of every query in the out-of-distribution gallery; none where the truth marks none.
 
-    `queries` are those of the whole gallery. ArtifactError, naming the query, where these hold fewer than `k` of the
-    gallery's images.
+    `queries` are those of the whole gallery. Images without a descriptor are on no list. ArtifactError, naming the
+    query, where these hold fewer than `k` of the gallery's images.
     """
     inside = {image for image, of in truth.image_attributes.items() if of.get(OUTSIDE) == "no"}
     inside &= set(manifest.image_id[: manifest.gallery_size])
@@ -40,8 +41,11 @@ def outside_lists(
         # The rows without a gap: behind them only judged images stand.
         whole = query.rank == np.arange(len(query.rank))
         outside = np.array([image not in inside for image in query.image_ids], bool)
-        at = np.flatnonzero(whole & outside)
-        if len(at) < min(k, size):
+        at = np.flatnonzero(whole & outside & query.present)
+        # Missing images come last: where the rows reach them, all others are there.
+        everything = whole.sum() >= query.gallery_size - query.missing
+        known = len(at) if everything else size
+        if len(at) < min(k, known):
             raise ArtifactError(
                 f"query {query.query_id}: {len(at):,} of its first {int(whole.sum()):,} images are out of "
                 f"distribution; a shortlist of {k:,} for t-mAP needs more: raise search.top"
@@ -49,7 +53,7 @@ def outside_lists(
         images = tuple(query.image_ids[i] for i in at)
         lists.append(
             RankedQuery(
-                query.query_id, images, query.image_row[at], np.arange(len(at)), query.score[at], size
+                query.query_id, images, query.image_row[at], np.arange(len(at)), query.score[at], known
             )
         )
     return tuple(lists)
@@ -74,11 +78,14 @@ def before_last(
 def write_outside(
     path: Path, lists: Sequence[RankedQuery], stages: dict[str, Sequence[RerankedQuery]]
 ) -> None:
-    """Write `outside.parquet`: stage, query_id, score (the best one in the query's re-ranked list)."""
+    """Write `outside.parquet`: stage, query_id, score (the best one in the query's re-ranked list).
+
+    Of an empty list, `cairn.metrics.forb.NOTHING`.
+    """
     import pyarrow as pa
 
     rows = [
-        (stage, query.query_id, float(new.score.max()))
+        (stage, query.query_id, float(new.score.max()) if len(new.score) else NOTHING)
         for stage, changed in stages.items()
         for query, new in zip(lists, changed, strict=True)
     ]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cairn.errors import ArtifactError
 from cairn.rerank.two_stage import RankedQuery, RerankedQuery
+from cairn.store.missing import absence, read_absence
 from cairn.store.tables import read_table, write_table
 
 RERANKED_FILE = "reranked.parquet"
@@ -33,7 +34,7 @@ def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
 
     Columns query_id, rank, image_row, image_id, score; each query's rows by ascending rank. `gallery_size`:
     the number of gallery images, from which ranks of images moved behind all others follow; how many of them have
-    no descriptor says the file's metadata (`missing`). Raises
+    no descriptor, and which queries have none, says the file's metadata (`cairn.store.missing.absence`). Raises
     ArtifactError, naming file and query, where ranks do not ascend or leave the gallery.
     """
     import pyarrow as pa
@@ -51,7 +52,7 @@ def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
     names = np.array(table.column("query_id").to_pylist(), dtype=object)
     rank, row, score = (table.column(name).to_numpy() for name in ("rank", "image_row", "score"))
     images = table.column("image_id").to_pylist()
-    missing = int((table.schema.metadata or {}).get(b"missing", 0))
+    missing, unseen = read_absence(table.schema.metadata)
     starts = (
         np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]])) if len(names) else np.empty(0, int)
     )
@@ -70,7 +71,7 @@ def read_ranking(path: Path, gallery_size: int) -> tuple[RankedQuery, ...]:
                 ranks.astype(np.int64),
                 score[start:stop].astype(np.float32),
                 gallery_size,
-                missing,
+                gallery_size if str(names[start]) in unseen else missing,
             )
         )
     if len({query.query_id for query in queries}) != len(queries):
@@ -111,9 +112,9 @@ def write_reranked(
         )
     columns["query_id"] = pa.array(columns["query_id"], pa.string())
     columns["image_id"] = pa.array(columns["image_id"], pa.string())
-    metadata = {"stage": stage, "facts": json.dumps(facts, sort_keys=True)}
-    if missing := max((query.missing for query in queries), default=0):
-        metadata["missing"] = str(missing)
+    unseen = [query.query_id for query in queries if query.missing == query.gallery_size]
+    missing = max((query.missing for query in queries if query.missing < query.gallery_size), default=0)
+    metadata = {"stage": stage, "facts": json.dumps(facts, sort_keys=True)} | absence(missing, unseen)
     write_table(pa.table(columns).replace_schema_metadata(metadata), path)
 
 

@@ -70,6 +70,8 @@ def superglobal_scores(
 ) -> NDArray[np.float32]:
     """Scores [M] of the top M images, `top` [M, D] in ranking order, for `query` [D]; both of unit norm."""
     query, top = np.asarray(query, np.float32), np.asarray(top, np.float32)
+    if not len(top):  # no image of the list has a descriptor
+        return np.zeros(0, np.float32)
     refined = refine(top, neighbours, beta)
     first = product(refined, query[:, None])[:, 0]
     best = np.argsort(-first, kind="stable")[: neighbours + 1]

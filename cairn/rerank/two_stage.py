@@ -93,7 +93,12 @@ class RankedQuery:
     score: NDArray[np.float32]  # [n]
     gallery_size: int
     missing: int = 0
-    """Images at the end of the list that have no descriptor: no shortlist holds them."""
+    """Images at the end of the list that have no descriptor: no shortlist holds them. All, where the query has none."""
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """[n] whether the image has a rank that a descriptor gave it."""
+        return self.rank < self.gallery_size - self.missing
 
     def grades(self, relevance: Mapping[str, str]) -> list[str]:
         """Grade of each of the n images from the query's `relevance` {image_id: grade}, "" where unjudged."""
@@ -124,7 +129,7 @@ def shortlist(query: RankedQuery, ignored: NDArray[np.bool_], k: int) -> NDArray
 
     Raises ArtifactError where the ranking was cut so short that unjudged images belong between them.
     """
-    present = query.rank < query.gallery_size - query.missing
+    present = query.present
     kept = np.flatnonzero(~ignored & present)[:k]
     moved = np.cumsum(ignored)
     places = query.rank[kept] - moved[kept]

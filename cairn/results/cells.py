@@ -150,6 +150,9 @@ def _table(ranked: Sequence[RankedQuery], lists: Sequence[RerankedQuery]) -> "pa
     import pyarrow as pa
 
     pairs = list(zip(ranked, lists, strict=True))
+    # Where images that are ignored are moved behind all others, ranks no longer tell what is missing.
+    gone = any(query.missing for query in ranked)
+    absent = {"absent": np.concatenate([~q.present[new.order] for q, new in pairs])} if gone else {}
 
     def column(parts: Iterator[Any]) -> Any:
         return np.concatenate([np.zeros(0), *parts])
@@ -165,5 +168,6 @@ def _table(ranked: Sequence[RankedQuery], lists: Sequence[RerankedQuery]) -> "pa
             "global_score": pa.array(
                 column(query.score[new.order] for query, new in pairs).astype(np.float32)
             ),
+            **absent,
         }
     )

@@ -10,10 +10,13 @@ import numpy as np
 from cairn.encoders.vlad import unit
 from cairn.errors import ParameterError
 from cairn.metrics.normalization import nth_neighbor_norms
-from cairn.search.exact import Found, Gallery, exact_search
+from cairn.search.exact import Found, Gallery
+from cairn.search.missing import search_with_missing
 from cairn.search.options import Augmentation, Expansion, Normalisation
 from cairn.store.descriptors import DescriptorStore, open_shard, open_shards, write_shard
+from cairn.store.missing import Present
 
+NONE = np.zeros(0, np.int64)
 AT_ONCE = 4096
 """Gallery images that are searched as queries at once."""
 
@@ -37,15 +40,21 @@ def joined(
 
 
 def expanded(
-    queries: np.ndarray, gallery: Gallery, manifest_rows: np.ndarray, options: Expansion, **search: Any
+    queries: np.ndarray,
+    gallery: Gallery,
+    manifest_rows: np.ndarray,
+    options: Expansion,
+    missing: np.ndarray = NONE,
+    **search: Any,
 ) -> np.ndarray:
     """The expanded queries, float32 [n, dim], L2-normalised: what is searched instead of `queries`.
 
-    `manifest_rows` as in `exact_search`, which finds the neighbours with `search`'s keywords.
+    `manifest_rows` as in `exact_search`, which finds the neighbours with `search`'s keywords. The images `missing`
+    (gallery rows) come behind all others, and their zeros add nothing.
     """
     own = np.asarray(queries, np.float32)
     nothing = [np.zeros(0, np.int64)] * len(own)
-    found = exact_search(own, gallery, manifest_rows, options.neighbours, nothing, **search)
+    found = search_with_missing(own, gallery, manifest_rows, options.neighbours, nothing, missing, **search)
     rows = _gallery_rows(manifest_rows, np.stack([one.rows for one in found])) if found else np.zeros((0, 0))
     return _joined_rows(own, rows, np.ones(rows.shape, bool), gallery, options)
 
@@ -61,8 +70,10 @@ def augmented(
     """The gallery with every image joined with its nearest others, written shard by shard into `folder`.
 
     `source` is the folder of `gallery`; `folder` exists. An image is not its own neighbour, its exact duplicates
-    are. What is stored has the dtype of `gallery`. Ties between neighbours: score, then manifest row.
+    are, missing ones are not. A missing image stays zero. What is stored has the dtype of `gallery`. Ties between
+    neighbours: score, then manifest row.
     """
+    missing, wanted = gallery.missing_rows(), options.neighbours + 1
     for path in sorted(Path(source).glob("[0-9]*.parquet")):
         shard = open_shard(path)
         own_rows = gallery.rows_of(shard.ids)
@@ -71,7 +82,7 @@ def augmented(
             rows = own_rows[start : start + AT_ONCE]
             own = gallery.take(rows).astype(np.float32)
             nothing = [np.zeros(0, np.int64)] * len(own)
-            found = exact_search(own, gallery, manifest_rows, options.neighbours + 1, nothing, **search)
+            found = search_with_missing(own, gallery, manifest_rows, wanted, nothing, missing, **search)
             near = _gallery_rows(manifest_rows, np.stack([one.rows for one in found]))
             others = near != rows[:, None]
             # The last one goes where the image itself is not among them (its duplicates came first).
@@ -86,14 +97,15 @@ def augmented(
 def normalised(
     found: list[Found],
     queries: np.ndarray,
-    training: DescriptorStore,
+    training: DescriptorStore | Present,
     transform: Callable[[np.ndarray], np.ndarray],
     options: Normalisation,
 ) -> list[Found]:
     """`found` with DISC21's normalised scores; ranks within a query stay as they are.
 
     `queries` [n, dim] as they were searched; `training` are descriptors of training images before the read-out
-    that `transform` is. ParameterError where there are fewer than `neighbours` of them.
+    that `transform` is, without those that could not be decoded. ParameterError where there are fewer than
+    `neighbours` of them.
     """
     if options.neighbours > len(training):
         raise ParameterError(

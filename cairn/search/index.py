@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     import faiss
 
 CUTS = (1, 10, 100, 1000)
+NONE = np.zeros(0, np.int64)
 SEED = 0
 POINTS_PER_LIST = 256
 """Images that k-means sees per inverted list, and per word of a product quantizer (FAISS's own default)."""
 AT_ONCE = 8192
 
 
-def build_index(gallery: Gallery, order: np.ndarray, parameters: Index) -> "faiss.Index":
+def build_index(
+    gallery: Gallery, order: np.ndarray, parameters: Index, missing: np.ndarray = NONE
+) -> "faiss.Index":
     """An index over `gallery`, with the manifest rows as its ids: row i is the image of gallery row order[i].
 
+    The images `missing` (gallery rows) have no descriptor and are not in it; the others keep their ids, for which
+    the index is wrapped (`IndexIDMap`).
     By inner product. `flat` compares with every image; `ivf-flat` with those of the `probes` nearest of `lists`
     clusters, in both cases in float16 as stored; `ivf-pq` the same by the codes of a product quantizer (Jégou,
     Douze and Schmid, TPAMI 2011); `hnsw` follows a hierarchical graph (Malkov and Yashunin, TPAMI 2020), `cagra`
@@ -34,18 +39,38 @@ def build_index(gallery: Gallery, order: np.ndarray, parameters: Index) -> "fais
     """
     from threadpoolctl import threadpool_limits
 
+    ids = np.flatnonzero(~np.isin(order, missing)) if len(missing) else None
+    order = order if ids is None else order[ids]
     with threadpool_limits(1):
-        index = _empty(gallery.dim, len(gallery), parameters)
+        index = _empty(gallery.dim, len(order), parameters)
         if parameters.device == "gpu":
-            index = _on_gpu(index, gallery.dim, len(gallery), parameters)
+            index = _on_gpu(index, gallery.dim, len(order), parameters)
         if parameters.kind == "cagra":  # its graph is made of all vectors at once
             index.train(gallery.take(order).astype(np.float32))
-            return index
-        sample = _training_rows(len(gallery), parameters)
-        index.train(gallery.take(order[sample]).astype(np.float32))
-        for start in range(0, len(gallery), AT_ONCE):
-            index.add(gallery.take(order[start : start + AT_ONCE]).astype(np.float32))
-    return index
+        else:
+            sample = _training_rows(len(order), parameters)
+            index.train(gallery.take(order[sample]).astype(np.float32))
+            for start in range(0, len(order), AT_ONCE):
+                index.add(gallery.take(order[start : start + AT_ONCE]).astype(np.float32))
+    return index if ids is None else _numbered(index, ids)
+
+
+def _numbered(index: Any, ids: np.ndarray) -> "faiss.Index":
+    """The filled `index`, whose vector i is called ids[i] instead of i."""
+    import faiss
+
+    whole: Any = faiss.IndexIDMap(faiss.IndexFlatIP(index.d))  # which FAISS wraps only while it is empty
+    whole.index, whole.ntotal, whole.own_fields = index, index.ntotal, False
+    whole.referenced_objects = [index]
+    faiss.copy_array_to_vector(ids.astype(np.int64), whole.id_map)
+    return whole
+
+
+def _filled(index: Any) -> Any:
+    """The index in which the vectors are, out of what `_numbered` put around it."""
+    import faiss
+
+    return faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap) else index
 
 
 def _empty(dim: int, count: int, parameters: Index) -> "faiss.Index":
@@ -167,20 +192,28 @@ def subquantizers(parameters: Index, dim: int) -> int:
 
 def write_index(index: Any, path: Path) -> None:
     """Write an index for `faiss.read_index`; one on a GPU as its counterpart on the CPU."""
-    import faiss as library
+    import faiss
 
     from cairn.files import atomic
 
+    with atomic(path) as temporary:
+        faiss.write_index(_on_cpu(index), str(temporary))
+
+
+def _on_cpu(index: Any) -> Any:
+    import faiss as library
+
     faiss: Any = library  # some names are those of GPU builds
 
+    if isinstance(index, faiss.IndexIDMap):
+        return _numbered(_on_cpu(_filled(index)), faiss.vector_to_array(index.id_map))
     if hasattr(faiss, "GpuIndexCagra") and isinstance(index, faiss.GpuIndexCagra):
         copied = faiss.IndexHNSWCagra()
         index.copyTo(copied)
-        index = copied
-    elif hasattr(faiss, "GpuIndex") and isinstance(index, faiss.GpuIndex):
-        index = faiss.index_gpu_to_cpu(index)
-    with atomic(path) as temporary:
-        faiss.write_index(index, str(temporary))
+        return copied
+    if hasattr(faiss, "GpuIndex") and isinstance(index, faiss.GpuIndex):
+        return faiss.index_gpu_to_cpu(index)
+    return index
 
 
 def search_index(index: "faiss.Index", parameters: Index, queries: np.ndarray, k: int) -> np.ndarray:
@@ -210,7 +243,8 @@ def index_facts(
 ) -> dict[str, Any]:
     """What the index is, and its recall: the share of exact search's first k images among its own first k.
 
-    `queries` [n, dim]; `exact[q]` manifest rows of the query's first images by exact search. Recall is the mean
+    `queries` [n, dim]; `exact[q]` manifest rows of the query's first images by exact search, none of them missing
+    from the index. Recall is the mean
     over queries, for each k of CUTS up to the shortest list, and for that. FAISS orders ties as it likes and sums
     in another order than exact search, so that even `flat` can be a little below 1 where scores (nearly) tie.
     Into `measured`, where given, go `queries_per_second` (on one thread) and `searched_k`: times are no part of an
@@ -234,6 +268,7 @@ def index_facts(
 
 
 def _storage(index: Any, parameters: Index) -> dict[str, Any]:
+    index = _filled(index)
     facts: dict[str, Any] = parameters.own()
     facts["storage"] = "float16"
     if parameters.device == "gpu":

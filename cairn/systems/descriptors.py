@@ -125,7 +125,13 @@ def extract_training_descriptors(
     shards = _shards(training, rows, output)
     _extract(shards, work, vocabulary, code, "Describing training images", executor)
     store = open_shards(output)
-    empty = _without_features(store)
+    missing = store.missing
+    empty = [name for name in _without_features(store) if name not in missing]
+    if missing:
+        first, reason = next(iter(missing.items()))
+        say(
+            f"{len(missing)} training images are missing: nothing is learned from them (first: {first}: {reason})"
+        )
     if empty:
         say(f"{len(empty)} training images have no features: their descriptor is zero (first: {empty[0]})")
     write_json(
@@ -136,7 +142,8 @@ def extract_training_descriptors(
             "dtype": DTYPE,
             "images": len(store),
             "without_features": empty,
-        },
+        }
+        | ({"missing": missing} if missing else {}),
     )
     if cache is not None:
         cache.prune()

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from cairn.contamination.learning import ALL, flagged_images, learning_manifest, read_facts, read_json
+from cairn.contamination.learning import (
+    ALL,
+    described_of_set,
+    flagged_images,
+    learning_manifest,
+    read_facts,
+    read_json,
+)
 from cairn.contamination.seeds import SeedAnalysis, analyse_seeds
 from cairn.contamination.training_sets import DECON, MATCHED, STANDARD, AuditedUse, TrainingUse, audit_uses
 from cairn.errors import ArtifactError
@@ -18,6 +25,7 @@ from cairn.images.manifest import Manifest, read_manifest
 from cairn.results.names import NONE, is_first
 from cairn.results.table import read_results
 from cairn.store.descriptors import open_shards
+from cairn.store.missing import present
 from cairn.systems.heads import read_heads
 
 SEEDS_FILE, USES_FILE, REPORT_FILE = "seeds.json", "uses.json", "report.txt"
@@ -183,19 +191,20 @@ def uses_of(
         for use, arrays in (("vocabulary", others), ("centring and whitening", centring)):
             if arrays:
                 uses.append(TrainingUse(name, use, images, f"{source}, {which} ({', '.join(arrays)})"))
+    described = folder / system / "training-descriptors"
     readout = folder / system / "readout" / "readout.json"
     if readout.is_file() and (origin := read_json(readout).get("learned_from")):
-        images = open_shards(folder / system / "training-descriptors").ids if origin == "training" else None
+        images = _training_ids(described) if origin == "training" else None
         uses.append(TrainingUse(name, "read-out", images, source if images else f"the {origin} itself"))
-    described = folder / system / "training-descriptors"
     if NORMALISED.search(read_json(folder / system / "ranking" / "ranking.json")["stage"]):
-        uses.append(TrainingUse(name, "score normalisation", open_shards(described).ids, source))
+        uses.append(TrainingUse(name, "score normalisation", _training_ids(described), source))
     reranker = read_json(folder / system / "reranker" / "training.json")
     if reranker["method"] is not None:
         images = _images(training, contamination, training_set)
         uses.append(TrainingUse(name, f"re-ranker {reranker['method']}", images, f"{source}, {training_set}"))
     for protocol in protocols:
-        images = _images(training, contamination, protocol)
+        missing = open_shards(described).missing
+        images = list(described_of_set(training, contamination, protocol, missing).classes)
         uses.append(TrainingUse(name, f"head {protocol}", images, f"{source}, {protocol}"))
     if not uses:
         uses.append(TrainingUse(name, "nothing", (), "-"))
@@ -244,6 +253,11 @@ def _split(path: Path, metric: str, shown: frozenset[str], key: str | None) -> d
     for (seed, part), members in sorted(values.items()):
         found.setdefault(seed, {})[part] = 100 * float(np.mean(members))
     return found
+
+
+def _training_ids(described: Path) -> list[str]:
+    """The training images that have a descriptor, those that could not be decoded left out."""
+    return present(open_shards(described)).ids
 
 
 def _images(training: Manifest, contamination: Path, which: str) -> list[str]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.benchmarks.structure import GroundTruth
 from cairn.cache import Cache, entry_key
-from cairn.contamination.learning import classes_of_set
+from cairn.contamination.learning import described_of_set
 from cairn.errors import ArtifactError
 from cairn.files import atomic, file_digest, write_json
 from cairn.heads.parameters import HeadShape, HeadsParameters
 from cairn.images.manifest import Manifest
+from cairn.progress import say
 from cairn.store.descriptors import (
     QUERIES_FILE,
     DescriptorStore,
@@ -51,11 +52,19 @@ def train_heads(
     which `protocol` is one; `descriptors` those of the training images; `parameters` as in HeadsParameters.
     `selection` has the folders `descriptors`, `manifest` and `ground_truth` of what epochs are selected on. A head
     that is finished, and the last epoch of one that is not, are in the cache: seeds are trained side by side.
-    InputError where there is no such training set, it has fewer than two classes, or an image has no descriptor.
+    An image that could not be decoded is not trained on, nor is a class that has too few others for the training
+    set's rule: `missing` in `heads.json` counts them, `images` and `classes` what is left. InputError where there is
+    no such training set, fewer than two classes are left, or the descriptors leave an image out.
     """
     checked = validated(HeadsParameters, parameters, "heads")
-    classes = classes_of_set(training, contamination, protocol)
     store = open_shards(descriptors)
+    described = described_of_set(training, contamination, protocol, store.missing)
+    classes = described.classes
+    if described.missing:
+        say(
+            f"{described.missing:,} training images could not be decoded and are not trained on, nor are "
+            f"{described.small_images:,} of {described.small_classes:,} classes that have too few others"
+        )
     shape = HeadShape(input=store.dim, **checked.layers.model_dump())
     identity = _identity(descriptors, selection if checked.selection else {})
     task = _Task(
@@ -76,6 +85,11 @@ def train_heads(
     trained = list(
         map_processes(_train, checked.seeds, initializer=_start, initargs=(task,), processes=processes)
     )
+    left_out = {
+        "images": described.missing,
+        "small_classes": described.small_classes,
+        "images_of_small_classes": described.small_images,
+    }
     write_json(
         output / FACTS_FILE,
         {
@@ -87,7 +101,8 @@ def train_heads(
             "selection": checked.selection.model_dump() if checked.selection else None,
             "device": device(),
             "seeds": {str(seed): facts for seed, facts in zip(checked.seeds, trained, strict=True)},
-        },
+        }
+        | ({"missing": left_out} if described.missing else {}),
     )
     if cache is not None:
         cache.prune()

@@ -19,6 +19,7 @@ from cairn.search.exact import Found, NotFiniteError
 from cairn.search.missing import search_with_missing
 from cairn.search.warming import warm_up
 from cairn.store.descriptors import open_queries, open_shards
+from cairn.store.missing import absence
 from cairn.store.sparse import is_sparse
 from cairn.store.tables import write_table
 from cairn.systems.disk import tells_full_disk
@@ -103,7 +104,10 @@ def search(
     }
     found = finished(checked, found, queries, training, readout)
     stage = first_stage_slug(checked, readout, uncropped)
-    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage, missing=len(missing))
+    gone = stored.missing
+    unseen = [query.query_id for query in truth.queries if query.query_id in gone]
+    absent = absence(len(missing), unseen)
+    write_ranking(output / RANKING_FILE, manifest, truth, found, judged_ids, stage, absent)
     facts: dict[str, Any] = {
         "stage": stage,
         "queries": len(found),
@@ -114,16 +118,21 @@ def search(
     } | ({"device": device} if device != "cpu" else {})
     if len(missing):
         facts["missing"] = len(missing)
+    if unseen:
+        facts["missing_queries"] = len(unseen)
     if checked.index.kind != "none":
         from cairn.search.index import build_index, index_facts, write_index
 
         own: dict[str, Any] = {}
         started = time.perf_counter()
-        index = build_index(gallery, order, checked.index)
+        index = build_index(gallery, order, checked.index, missing)
         own["build_seconds"] = time.perf_counter() - started
         write_index(index, output / INDEX_FILE)
         own["bytes"] = (output / INDEX_FILE).stat().st_size
-        facts["index"] = index_facts(index, checked.index, queries, [one.rows for one in found], own)
+        # What has no descriptor is not in the index, and a query without one has no neighbours to find.
+        seen = [n for n, query in enumerate(truth.queries) if query.query_id not in gone]
+        exact = [found[n].rows[~np.isin(found[n].rows, manifest_rows[missing])] for n in seen]
+        facts["index"] = index_facts(index, checked.index, queries[seen], exact, own)
         measured[checked.index.kind] = own
     shutil.rmtree(output / SCRATCH, ignore_errors=True)
     write_json(output / FACTS_FILE, facts)
@@ -167,12 +176,11 @@ def write_ranking(
     found: list[Found],
     judged_ids: list[list[str]],
     stage: str,
-    *,
-    missing: int = 0,
+    absent: Mapping[str, str] | None = None,
 ) -> None:
     """Write a ranking: per query its top images and, behind them, the judged ones with their exact ranks.
 
-    So many images at every list's end are `missing`: they have no descriptor.
+    `absent` says what has no descriptor (`cairn.store.missing.absence`).
     """
     import pyarrow as pa
 
@@ -195,5 +203,4 @@ def write_ranking(
         "score": pa.array(np.concatenate(scores).astype(np.float32)),
     }
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in table.items()])
-    about = {"stage": stage} | ({"missing": str(missing)} if missing else {})
-    write_table(pa.table(table, schema=schema.with_metadata(about)), path)
+    write_table(pa.table(table, schema=schema.with_metadata({"stage": stage, **(absent or {})})), path)

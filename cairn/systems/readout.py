@@ -20,6 +20,7 @@ from cairn.store.descriptors import (
     open_shards,
     write_shard,
 )
+from cairn.store.missing import Present, present
 from cairn.store.sparse import is_sparse
 from cairn.store.tables import first_line
 from cairn.systems.disk import tells_full_disk
@@ -41,7 +42,8 @@ def make_readout(
 
     `parameters` as in ReadoutParameters, None for none; `training` is what the step `training_descriptors`
     wrote. Where nothing is done, only `readout.json` is written: `descriptors` are searched then. What is stored
-    has the dtype of `descriptors`. Raises as `cairn.readout.transform.learn_transform`.
+    has the dtype of `descriptors`. Images that could not be decoded are neither learned from nor counted. Raises as
+    `cairn.readout.transform.learn_transform`.
     """
     checked = validated(ReadoutParameters, parameters or {}, "readout")
     if checked.identity:
@@ -53,8 +55,8 @@ def make_readout(
             f"the read-out {checked.slug} needs dense descriptors; those of this system are sparse"
         )
     gallery, queries = open_shards(descriptors), open_queries(descriptors)
-    background = training_store(training)
-    transform = learn_transform(checked, gallery.dim, background, gallery)
+    background, known = training_store(training), present(gallery)
+    transform = learn_transform(checked, gallery.dim, background, known)
     for path in sorted(Path(descriptors).glob("[0-9]*.parquet")):
         _write(output / path.name, open_shard(path), transform, checked.slug, "image_id")
     _write(output / QUERIES_FILE, queries, transform, checked.slug, "query_id")
@@ -69,7 +71,7 @@ def make_readout(
         "learned_from": checked.source,
         "learned_from_images": None
         if checked.source is None
-        else len(gallery if checked.source == "gallery" or background is None else background),
+        else len(known if checked.source == "gallery" or background is None else background),
         "from_dim": gallery.dim,
         "dim": open_queries(output).dim,
     }
@@ -110,9 +112,9 @@ def searched(descriptors: Path, readout: Path) -> Path:
     return Path(descriptors) if readout_facts(readout)["readout"] is None else Path(readout)
 
 
-def training_store(training: Path | None) -> DescriptorStore | None:
-    """The descriptors of the training images, None where the step had none to make."""
-    return open_shards(training) if training is not None and has_shards(training) else None
+def training_store(training: Path | None) -> DescriptorStore | Present | None:
+    """The descriptors of the training images that could be decoded, None where the step had none to make."""
+    return present(open_shards(training)) if training is not None and has_shards(training) else None
 
 
 def _write(path: Path, store: DescriptorStore, transform: Transform, slug: str, id_column: str) -> None:

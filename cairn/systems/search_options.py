@@ -44,7 +44,8 @@ def prepared(
         scratch.mkdir()
         gallery = augmented(gallery, manifest_rows, options.augmentation, folder, scratch, **search)
     if options.expansion is not None:
-        queries = expanded(queries, gallery, manifest_rows, options.expansion, **search)
+        missing = gallery.missing_rows()
+        queries = expanded(queries, gallery, manifest_rows, options.expansion, missing, **search)
     return gallery, queries
 
 

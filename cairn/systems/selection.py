@@ -41,18 +41,21 @@ def head_value(
     asked = queries.take(queries.rows_of([query.query_id for query in truth.queries]))
     judged_ids = [sorted(truth.relevance.get(query.query_id, {})) for query in truth.queries]
     judged = [gallery.rows_of(ids) for ids in judged_ids]
-    missing = gallery.missing_rows()
+    missing, unseen = gallery.missing_rows(), queries.missing
+    last = len(rows) - len(missing)
     tell_first_use()
 
     def value(head: "nn.Module") -> float:
         found = search_with_missing(
             through_head(head, asked), _Projected(gallery, head), rows, TOP, judged, missing, threads=1
         )
-        table: dict[str, list] = {"query_id": [], "rank": [], "image_id": [], "score": []}
+        table: dict[str, list] = {"query_id": [], "rank": [], "image_id": [], "score": [], "absent": []}
         for query, one, ids in zip(truth.queries, found, judged_ids, strict=True):
             behind = np.flatnonzero(one.judged_ranks >= len(one.rows)).tolist()
             table["query_id"] += [query.query_id] * (len(one.rows) + len(behind))
-            table["rank"] += [*range(len(one.rows)), *one.judged_ranks[behind].tolist()]
+            ranks = [*range(len(one.rows)), *one.judged_ranks[behind].tolist()]
+            table["rank"] += ranks
+            table["absent"] += [query.query_id in unseen or rank >= last for rank in ranks]
             table["image_id"] += [*(manifest.image_id[row] for row in one.rows), *(ids[n] for n in behind)]
             table["score"] += [*one.scores.tolist(), *one.judged_scores[behind].tolist()]
         scored = score_ranking(table, truth, selection.protocol, len(rows))

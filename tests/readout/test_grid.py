@@ -10,9 +10,10 @@ import pytest
 
 from cairn.errors import InputError, ParameterError
 from cairn.metrics.evaluate import score_ranking
+from cairn.readout import ReadoutParameters
 from cairn.readout.grid import Cell, extremes, grid_cells, measure, record
 from cairn.readout.show import print_grid
-from cairn.store.descriptors import write_shard
+from cairn.store.descriptors import MISSING, open_shard, write_shard
 from cairn.systems.ranking import search
 from cairn.systems.readout import make_readout
 from tests.systems.conftest import GALLERY, QUERIES, TRAINING, Town, town  # noqa: F401 - a fixture
@@ -138,6 +139,39 @@ def test_a_cells_numbers_are_those_of_a_run_with_its_read_out(
     stage = json.loads((outputs["ranking"] / "ranking.json").read_text())["stage"]
     learned = readout.get("whiten", {}).get("source")
     assert stage == ("global-whitened.gallery" if learned == "gallery" else "global")
+
+
+@pytest.mark.parametrize("source", ["training", "gallery"])
+def test_a_cell_knows_of_missing_images_and_queries(
+    town: Town,  # noqa: F811
+    stored: dict[str, Path],
+    tmp_path: Path,
+    source: str,
+):
+    folder, training = stored["query-images"], stored["query-training"]
+    for path, id_column, gone in (
+        (folder / "0000.parquet", "image_id", ["g02", "g38"]),
+        (folder / "queries.parquet", "query_id", ["q3"]),
+        (training / "0000.parquet", "image_id", ["t01"]),
+    ):
+        store = open_shard(path, id_column)
+        rows = store.array()
+        rows[store.rows_of(gone)] = 0
+        about = store.metadata | {MISSING: json.dumps(dict.fromkeys(gone, "truncated"))}
+        write_shard(path, store.ids, rows, about, id_column=id_column)
+    # Even spaces over all training images would be others than over those that are there.
+    readout = {"whiten": {"source": source, "images": 6, "dimension": 4}}
+    cell = Cell("query", ReadoutParameters.model_validate(readout))
+    [found] = [measure(cell, folder, training, town.manifest, town.truth, "micro-ap", 20)]
+    for name in ("readout", "ranking"):
+        (tmp_path / name).mkdir()
+    make_readout(folder, training, readout, tmp_path / "readout")
+    search(folder, town.manifest, town.truth, {"top": 20}, tmp_path / "ranking", readout=tmp_path / "readout")
+    table = pq.read_table(tmp_path / "ranking" / "ranking.parquet")
+    expected = score_ranking(table, town.truth, "micro-ap", GALLERY)
+    assert found.rows == {(r.slice, r.metric): r for r in expected.rows}
+    known = score_ranking(table.replace_schema_metadata({}), town.truth, "micro-ap", GALLERY)
+    assert known.value("all", "micro-ap") != expected.value("all", "micro-ap"), "or nothing is shown"
 
 
 def test_extremes_leave_controls_out_and_the_record_says_that_it_is_a_selection(

@@ -37,6 +37,14 @@ def by_the_formulas(query: np.ndarray, top: np.ndarray, k: int, beta: float) -> 
     return np.array([(f + r @ second) / 2 for f, r in zip(first, refined, strict=True)])
 
 
+def test_a_list_without_a_single_descriptor_stays_as_it_is():
+    query = unit(np.random.default_rng(0).random(8))
+    none = RankedQuery("q", ("a", "b"), np.arange(2), np.arange(2), np.full(2, -1, np.float32), 2, 2)
+    assert superglobal_scores(query, np.zeros((0, 8), np.float32)).shape == (0,)
+    [found] = rerank_superglobal([none], query[None], lambda rows: np.zeros((len(rows), 8), np.float32))
+    assert found.order.tolist() == [0, 1] and found.score.tolist() == [-1, -1]
+
+
 def test_golden_ranks(shared: Path):
     case = np.load(shared / "golden" / "superglobal_rerank.npz")
     gallery, queries, expected = case["gallery"], case["queries"], case["expected_ranks"]

@@ -1,5 +1,6 @@
 """Query expansion, database augmentation and score normalisation against direct computations."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from cairn.rerank.expansion import alpha_expanded
 from cairn.search.exact import exact_search
 from cairn.search.expanding import augmented, expanded, joined, normalised
 from cairn.search.options import Augmentation, Expansion, Normalisation, Options
-from cairn.store.descriptors import DescriptorStore, open_shards, write_shard
+from cairn.store.descriptors import MISSING, DescriptorStore, open_shards, write_shard
+from cairn.store.missing import present
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -86,6 +88,58 @@ def test_the_gallery_is_augmented_with_others_not_with_itself(tmp_path: Path):
         np.testing.assert_allclose(array[row], expected / np.linalg.norm(expected), atol=2e-6)
 
 
+def with_missing(folder: Path, rows: np.ndarray, missing: list[int], shards: int = 2) -> DescriptorStore:
+    """`rows`, of which some could not be decoded."""
+    rows = rows.copy()
+    rows[missing] = 0
+    for number in range(shards):
+        places = range(number, len(rows), shards)
+        own = {f"i{row:04d}": "truncated" for row in places if row in missing}
+        about = {"encoder": "test"} | ({MISSING: json.dumps(own)} if own else {})
+        write_shard(folder / f"{number:04d}.parquet", [f"i{row:04d}" for row in places], rows[places], about)
+    return open_shards(folder)
+
+
+@pytest.mark.parametrize("method", ["average", "alpha"])
+def test_missing_images_are_no_neighbours_and_are_not_augmented(tmp_path: Path, method: str):
+    # The first image is like no other, so that zeros would be the nearest to it.
+    rows = unit(np.random.default_rng(9).standard_normal((12, 6)) + 2).astype(np.float32)
+    rows[0] *= -1
+    gone, kept = [4, 7], [0, 1, 2, 3, 5, 6, 8, 9, 10, 11]
+    folders = [tmp_path / name for name in ("all", "less", "out", "out-less")]
+    for folder in folders:
+        folder.mkdir()
+    store, less = with_missing(folders[0], rows, gone), with_missing(folders[1], rows[kept], [])
+    numbers, missing = manifest_rows(store), store.missing_rows()
+    assert [store.ids[row] for row in missing] == ["i0004", "i0007"]
+    expansion = Expansion.model_validate({"method": method, "neighbours": 3})
+    queries = np.concatenate([rows[:1], rows[5:7]])
+    np.testing.assert_array_equal(
+        expanded(queries, store, numbers, expansion, missing),
+        expanded(queries, less, manifest_rows(less), expansion),
+    )
+    augmentation = Augmentation.model_validate({"method": method, "neighbours": 3})
+    found = augmented(store, numbers, augmentation, folders[0], folders[2])
+    alone = augmented(less, manifest_rows(less), augmentation, folders[1], folders[3])
+    assert found.missing == store.missing
+    assert not found.take(found.missing_rows()).any()
+    np.testing.assert_array_equal(
+        found.take(found.rows_of([f"i{row:04d}" for row in kept])),
+        alone.take(alone.rows_of([f"i{row:04d}" for row in range(len(kept))])),
+    )
+
+
+def test_where_all_others_are_missing_nothing_is_joined(tmp_path: Path):
+    rows = drawn(5, 4)
+    (tmp_path / "out").mkdir()
+    store = with_missing(tmp_path, rows, [1, 2, 3])
+    query = drawn(6, 1)
+    found = expanded(query, store, manifest_rows(store), Expansion(method="average"), store.missing_rows())
+    np.testing.assert_allclose(found, unit(query + rows[:1]), atol=1e-6)
+    array = augmented(store, manifest_rows(store), Augmentation(), tmp_path, tmp_path / "out").array()
+    np.testing.assert_allclose(array[store.row_of["i0000"]], rows[0], atol=1e-6)
+
+
 def test_more_neighbours_than_images_take_all_there_are(tmp_path: Path):
     rows = drawn(5, 3)
     store = stored(tmp_path / "gallery", rows, 1)
@@ -118,6 +172,13 @@ def test_normalised_scores_are_discs_and_leave_ranks_alone(tmp_path: Path):
         np.testing.assert_array_equal(after.judged_ranks, before.judged_ranks)
     with pytest.raises(ParameterError, match="there are 25 training images"):
         normalised(found, queries, background, lambda block: block, Normalisation(neighbours=26))
+    missing = tmp_path / "missing"
+    missing.mkdir()
+    less = present(with_missing(missing, np.concatenate([training, training[:5]]), [*range(25, 30)]))
+    for before, after in zip(changed, normalised(found, queries, less, np.asarray, options), strict=True):
+        np.testing.assert_array_equal(before.scores, after.scores)
+    with pytest.raises(ParameterError, match="there are 25 training images"):
+        normalised(found, queries, less, np.asarray, Normalisation(neighbours=26))
 
 
 def test_every_option_is_in_the_name():

@@ -44,6 +44,31 @@ def test_files_are_the_same_each_time_and_ids_are_manifest_rows(tmp_path: Path, 
         assert first.tolist() == list(range(50))
 
 
+@pytest.mark.parametrize("parameters", KINDS, ids=lambda parameters: parameters.kind)
+def test_what_is_missing_is_not_in_it_and_the_others_keep_their_numbers(tmp_path: Path, parameters: Index):
+    rows = -np.abs(real_numbers(400, 24))
+    order = np.random.default_rng(0).permutation(400)
+    missing = np.sort(np.random.default_rng(1).permutation(400)[:30])
+    rows[missing] = 0
+    gone = np.isin(order, missing)
+    index = build_index(Matrix(rows), order, parameters, missing)
+    write_index(index, tmp_path / "one")
+    read = faiss.read_index(str(tmp_path / "one"))
+    assert read.ntotal == index.ntotal == 370
+    queries, kept = np.abs(real_numbers(20, 24, 1)), np.flatnonzero(~gone)
+    found = search_index(index, parameters, queries, 100)
+    assert found.max() > 370, "ids are rows of the manifest, not places among those that are there"
+    assert not np.isin(found, np.flatnonzero(gone)).any(), "zeros would be nearer than all others"
+    np.testing.assert_array_equal(search_index(read, parameters, queries, 100), found)
+    alone = build_index(Matrix(rows[order[kept]]), np.arange(370), parameters)
+    there = search_index(alone, parameters, queries, 100)
+    np.testing.assert_array_equal(found, np.where(there < 0, -1, kept[there]))
+    exact = [kept[line] for line in neighbours(rows[order[kept]], queries)]
+    facts = index_facts(index, parameters, queries, exact)
+    assert facts == index_facts(alone, parameters, queries, neighbours(rows[order[kept]], queries))
+    assert facts["vectors"] == 370
+
+
 def neighbours(rows: np.ndarray, queries: np.ndarray) -> list[np.ndarray]:
     return [
         np.argsort(-line, kind="stable") for line in queries.astype(np.float32) @ rows.astype(np.float32).T

@@ -15,7 +15,8 @@ from cairn.errors import ArtifactError
 from cairn.files import write_json
 from cairn.report.contamination import contamination_tables, training_tables
 from cairn.results.scoring import score_heads, score_run
-from cairn.systems.head_report import report_heads
+from cairn.store.descriptors import MISSING, open_shard, write_shard
+from cairn.systems.head_report import report_heads, uses_of
 from cairn.systems.heads import describe_with_heads, rank_with_heads, train_heads
 from cairn.systems.ranking import search
 from tests.systems.test_heads import World, manifest_of, write_manifest_of
@@ -175,6 +176,22 @@ def test_every_use_of_training_images_is_audited(report: Path):
         "head decon": "saw no flagged image",
         "head standard": f"saw {SHOWN * VIEWS} flagged images",
     }
+
+
+def test_images_that_could_not_be_decoded_are_no_use(report: Path, tmp_path: Path):
+    root = tmp_path / "copy"
+    shutil.copytree(report.parents[1], root)
+    path = root / "artifacts" / "drawn" / "points" / "training-descriptors" / "0000.parquet"
+    store = open_shard(path)
+    # One image of the first landmark, and of the second all but two: fewer than the set's three.
+    gone = ["t00-0", *(name for name in store.ids if name.startswith("t01-"))][: VIEWS - 1]
+    reasons = json.dumps(dict.fromkeys(gone, "truncated"))
+    write_shard(path, store.ids, store.array(), store.metadata | {MISSING: reasons})
+    uses = {one.use: one for one in uses_of(root, "drawn", "points", ["standard"], "decon")}
+    described, trained = SHOWN * VIEWS - len(gone), (SHOWN - 1) * VIEWS - 1
+    assert uses["read-out"].verdict == f"saw {described} flagged images"
+    assert uses["score normalisation"].verdict == f"saw {described} flagged images"
+    assert uses["head standard"].verdict == f"saw {trained} flagged images"
 
 
 def test_the_text_says_what_the_numbers_say(report: Path):

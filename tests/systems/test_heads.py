@@ -1,6 +1,8 @@
 """The steps of heads: the same seed gives the same file, a killed training goes on, mistakes are named."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from cairn.files import write_json
 from cairn.images.manifest import Manifest
 from cairn.results.scoring import score_heads
 from cairn.results.table import read_results
-from cairn.store.descriptors import MISSING, open_shards, write_shard
+from cairn.store.descriptors import MISSING, open_shard, open_shards, write_shard
 from cairn.systems.heads import describe_with_heads, rank_with_heads, read_heads, train_heads
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -174,6 +176,32 @@ def test_epochs_are_selected_on_the_number_that_scoring_gives(world: World, tmp_
         world.train(tmp_path / "hard", selection=selection | {"slice": "hard"})
 
 
+def test_epochs_are_selected_without_what_is_missing(world: World, tmp_path: Path):
+    """A pooled number, to which pairs without descriptors add nothing, as it is scored."""
+    from cairn.benchmarks.structure import write_ground_truth
+
+    write_ground_truth(world.benchmark["ground_truth"], world.truth)
+    write_manifest_of(world.manifest, world.benchmark["manifest"] / "manifest.parquet")
+    folder = world.benchmark["descriptors"]
+    for name, id_column, gone in (("0000", "image_id", ["g07", "g08"]), ("queries", "query_id", ["q2"])):
+        store = open_shard(folder / f"{name}.parquet", id_column)
+        rows = store.array()
+        rows[store.rows_of(gone)] = 0
+        about = ABOUT | {MISSING: json.dumps(dict.fromkeys(gone, "truncated"))}
+        write_shard(folder / f"{name}.parquet", store.ids, rows, about, id_column=id_column)
+    heads = world.train(
+        tmp_path / "selected", selection={"protocol": "micro-ap", "slice": "all", "metric": "micro-ap"}
+    )
+    facts = read_heads(heads)
+    found = {
+        row.name.seed: row.value
+        for row in _score(world, heads, tmp_path, "micro-ap", top=GALLERY)
+        if (row.name.slice, row.name.metric) == ("all", "micro-ap")
+    }
+    expected = {seed: max(facts["seeds"][seed]["values"]) for seed in ("0", "3")}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 def test_descriptors_rankings_and_scores_of_each_seed(world: World, tmp_path: Path):
     heads = world.train(tmp_path / "heads")
     rows = _score(world, heads, tmp_path)
@@ -193,6 +221,50 @@ def test_what_is_missing_stays_known_behind_a_head(world: World, tmp_path: Path)
     write_shard(folder / "0000.parquet", store.ids, store.array(), about)
     _score(world, heads, tmp_path)
     assert open_shards(tmp_path / "described" / "0").missing == {"g07": "truncated"}
+
+
+def mark_missing(world: World, names: Sequence[str]) -> None:
+    """These training images could not be decoded."""
+    for path in sorted(world.descriptors.glob("*.parquet")):
+        store = open_shard(path)
+        own = [name for name in names if name in store.ids]
+        rows = store.array()
+        rows[store.rows_of(own)] = 0
+        write_shard(path, store.ids, rows, ABOUT | {MISSING: json.dumps(dict.fromkeys(own, "truncated"))})
+
+
+def without(world: World, names: Sequence[str]) -> None:
+    """The training manifest does not have these images at all."""
+    kept = np.array([name not in names for name in world.training.image_id])
+    world.training = replace(world.training, train=world.training.train & kept)
+
+
+def test_missing_images_are_not_trained_on(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    # One of the first class, and three of the third, of which fewer are left than the set's three.
+    gone = ["t02", "t11", "t12", "t14"]
+    mark_missing(world, gone)
+    found = contents(world.train(tmp_path / "missing"))
+    assert (
+        "4 training images could not be decoded and are not trained on, nor are 2 of 1"
+        in capsys.readouterr().err
+    )
+    facts = json.loads(found["heads.json"])
+    left_out = {"images": 4, "small_classes": 1, "images_of_small_classes": 2}
+    assert facts["missing"] == left_out
+    assert (facts["images"], facts["classes"]) == (len(world.ids) - 6, CLASSES - 1)
+    without(world, [*gone, "t10", "t13"])
+    alone = contents(world.train(tmp_path / "without"))
+    assert "missing" not in json.loads(alone["heads.json"])
+    assert [found[name] == alone[name] for name in ("0.npz", "3.npz")] == [True, True]
+
+
+def test_too_few_described_images_are_told(world: World, tmp_path: Path):
+    mark_missing(world, [name for name in world.ids if int(name[1:]) % 5 > 1])
+    with pytest.raises(InputError, match="18 images could not be decoded, and no class has 3 others"):
+        world.train(tmp_path / "none")
+    mark_missing(world, world.ids[5:])
+    with pytest.raises(InputError, match="1 training classes; a head needs at least two"):
+        world.train(tmp_path / "one")
 
 
 def test_mistakes_are_named(world: World, tmp_path: Path):
@@ -226,14 +298,14 @@ def write_manifest_of(manifest: Manifest, path: Path) -> None:
     write_manifest(pa.table(columns).cast(schema), path)
 
 
-def _score(world: World, heads: Path, tmp_path: Path) -> list:
+def _score(world: World, heads: Path, tmp_path: Path, metric: str = "map", top: int = 10) -> list:
     from cairn.benchmarks.structure import write_ground_truth
 
     described, ranked, scores = (tmp_path / name for name in ("described", "ranked", "scores"))
     for folder in (described, ranked, scores):
         folder.mkdir()
     describe_with_heads(world.benchmark["descriptors"], heads, described)
-    rank_with_heads(described, world.manifest, world.truth, {"top": 10}, ranked)
+    rank_with_heads(described, world.manifest, world.truth, {"top": top}, ranked)
     if not world.benchmark["manifest"].exists():
         write_manifest_of(world.manifest, world.benchmark["manifest"] / "manifest.parquet")
     if not world.benchmark["ground_truth"].exists():
@@ -241,6 +313,6 @@ def _score(world: World, heads: Path, tmp_path: Path) -> list:
     (world.benchmark["ground_truth"] / "benchmark.json").write_text("{}", "utf-8")
     score_heads(
         "drawn", "points", "standard", ranking=ranked, ground_truth=world.benchmark["ground_truth"],
-        manifest=world.benchmark["manifest"], metric="map", output=scores,
+        manifest=world.benchmark["manifest"], metric=metric, output=scores,
     )  # fmt: skip
     return read_results(scores / "scores.parquet")

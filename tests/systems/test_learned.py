@@ -26,7 +26,7 @@ from cairn.store.descriptors import open_queries, open_shards
 from cairn.systems import batching, extraction
 from cairn.systems import descriptors as step
 from cairn.systems.batching import Clock, plan
-from cairn.systems.descriptors import extract_descriptors
+from cairn.systems.descriptors import extract_descriptors, extract_training_descriptors
 from cairn.systems.extraction import gallery_views, query_views, work_of
 from cairn.systems.sampling import compare_sample, recomputed_sample
 from tests.systems.conftest import Town, picture
@@ -254,6 +254,22 @@ def test_a_damaged_image_fails_or_is_listed(mixed: Town, tmp_path: Path, use, ca
     use(make(damaged="missing"))
     with pytest.raises(CairnError, match="none of the 30 images of a shard can be decoded"):
         extract(everything, tmp_path / "nothing")
+
+
+def test_a_training_image_that_is_damaged_is_listed_apart(mixed: Town, tmp_path: Path, use, capsys):
+    use(make(damaged="missing"))
+    town = damage(mixed, tmp_path, "g05")
+    training = replace(town.manifest, train=town.manifest.gallery)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "vocabulary").mkdir()
+    (tmp_path / "vocabulary" / "vocabulary.json").write_text("{}")
+    extract_training_descriptors(
+        training, town.root, tmp_path / "vocabulary", "thumbnail", {}, tmp_path / "out",
+        wanted=True, cache=None, code="c", features_code="f",
+    )  # fmt: skip
+    facts = json.loads((tmp_path / "out" / "training_descriptors.json").read_text())
+    assert list(facts["missing"]) == ["g05"] and facts["without_features"] == []
+    assert "1 training images are missing: nothing is learned from them" in capsys.readouterr().err
 
 
 def test_a_file_that_is_gone_or_another_is_no_damaged_image(mixed: Town, tmp_path: Path, use):

@@ -1,6 +1,8 @@
 """The steps readout and ranking together: what is searched, under which name, with which scores."""
 
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from cairn.benchmarks.structure import without_boxes
+from cairn.benchmarks.structure import GroundTruth, without_boxes
 from cairn.errors import ArtifactError, InputError
+from cairn.metrics.evaluate import score_ranking
+from cairn.report.curves import curve_rows
 from cairn.rerank.chains import after_earlier
 from cairn.rerank.parameters import Earlier
 from cairn.rerank.rankings import read_ranking, write_reranked
@@ -119,8 +123,6 @@ def test_what_is_read_out_is_stored_in_the_same_shards_and_searched(
 @pytest.fixture
 def with_missing(stored: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
     """As `stored`, but the images g02 and g38 could not be decoded; g05 has no feature."""
-    import shutil
-
     folder = tmp_path / "with-missing"
     shutil.copytree(stored[0], folder)
     for number in range(2):
@@ -152,6 +154,158 @@ def test_a_missing_image_ranks_behind_those_with_negative_cosines(
         scores = [one["score"] for one in rows[query]]
         assert scores == sorted(scores, reverse=True)
         assert all(one["score"] == -1 for one in rows[query] if one["image_id"] in ("g02", "g38"))
+
+
+def rewritten(path: Path, missing: Sequence[str], *, without: bool = False) -> None:
+    """The images or queries `missing` of a file could not be decoded; or are not in it at all."""
+    id_column = "query_id" if path.stem == "queries" else "image_id"
+    store = open_shard(path, id_column)
+    rows = store.array()
+    rows[store.rows_of(missing)] = 0
+    kept = [row for row, name in enumerate(store.ids) if not (without and name in missing)]
+    about = (
+        store.metadata if without else store.metadata | {MISSING: json.dumps(dict.fromkeys(missing, "cut"))}
+    )
+    write_shard(path, [store.ids[row] for row in kept], rows[kept], about, id_column=id_column)
+
+
+@pytest.fixture
+def training_with_missing(stored: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Training descriptors of which t03 and t10 could not be decoded; the same without the two. Else as `stored`."""
+    folders = tmp_path / "training-missing", tmp_path / "training-without"
+    for folder in folders:
+        shutil.copytree(stored[1], folder)
+        rewritten(folder / "0000.parquet", ["t03", "t10"], without=folder.name.endswith("without"))
+    return folders
+
+
+@pytest.mark.parametrize(
+    "readout", [{"centre": "training"}, {"whiten": {"source": "training", "images": 7}}], ids=["mean", "pca"]
+)
+def test_a_read_out_learns_from_images_that_are_there_and_counts_them(
+    stored: tuple[Path, Path],
+    training_with_missing: tuple[Path, Path],
+    tmp_path: Path,
+    readout: dict[str, Any],
+):
+    found = []
+    for number, training in enumerate(training_with_missing):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        make_readout(stored[0], training, readout, folder)
+        facts = json.loads((folder / "readout.json").read_text())
+        assert facts["learned_from_images"] == TRAINING - 2
+        found.append((folder / "readout.npz").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_a_read_out_from_the_gallery_counts_what_is_there(with_missing: tuple[Path, Path], tmp_path: Path):
+    make_readout(*with_missing, {"centre": "gallery"}, tmp_path)
+    facts = json.loads((tmp_path / "readout.json").read_text())
+    assert facts["learned_from_images"] == GALLERY - 2, (
+        "one without features is described, but the two are not"
+    )
+
+
+def test_scores_are_not_normalised_by_missing_images(
+    town: Town, stored: tuple[Path, Path], training_with_missing: tuple[Path, Path], tmp_path: Path
+):
+    # All similarities are negative: a row of zeros would be the nearest.
+    for folder in training_with_missing:
+        store = open_shards(folder)
+        about = store.metadata | ({MISSING: json.dumps(store.missing)} if store.missing else {})
+        write_shard(folder / "0000.parquet", store.ids, -np.abs(store.array()), about)
+    descriptors = tmp_path / "positive"
+    shutil.copytree(stored[0], descriptors)
+    asked = open_queries(descriptors)
+    path = descriptors / "queries.parquet"
+    write_shard(path, asked.ids, np.abs(asked.array()), asked.metadata, id_column="query_id")
+    options = {"normalisation": {"neighbours": 2}}
+    found = [
+        rank(town, (descriptors, training), tmp_path / training.name / "run", {}, options)[1]
+        for training in training_with_missing
+    ]
+    assert found[0] == found[1]
+
+
+def test_the_search_expands_queries_by_images_that_are_there(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path
+):
+    options = {"top": GALLERY, "expansion": {"method": "average", "neighbours": 30}}
+    _, rows, folder = rank(town, with_missing, tmp_path, {"centre": "gallery"}, options)
+    images, queries = matrices(folder)
+    present = np.delete(np.arange(GALLERY), [2, 38])
+    for query, vector in zip(ASKED, queries, strict=True):
+        best = present[np.argsort(-(images[present] @ vector), kind="stable")[:30]]
+        assert images[best[-1]] @ vector < 0, "or zeros would not have come before it"
+        scores = images[present] @ unit((vector + images[best].sum(axis=0))[None])[0]
+        found = [row["score"] for row in rows[query][: GALLERY - 2]]
+        assert found == pytest.approx(np.sort(scores)[::-1], abs=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"normalisation": {"neighbours": 2}}], ids=["plain", "normalised"])
+def test_of_what_is_missing_nothing_is_predicted(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path, options: dict[str, Any]
+):
+    """Pooled numbers are those of a ranking in which the missing pairs have the lowest scores of all."""
+    rewritten(with_missing[0] / "queries.parquet", ["q3"])
+    facts, _, _ = rank(town, with_missing, tmp_path, {"centre": "gallery"}, {"top": GALLERY, **options})
+    assert (facts["missing"], facts["missing_queries"]) == (2, 1)
+    table = pq.read_table(tmp_path / "ranking" / "ranking.parquet")
+    relevance = {f"q{n}": {f"g{image:02d}": "positive" for image in (n, 11, 38)} for n in range(QUERIES)}
+    truth = GroundTruth(town.truth.queries, relevance)
+    score, query, image = (table.column(name).to_pylist() for name in ("score", "query_id", "image_id"))
+    gone = [q == "q3" or i in ("g02", "g38") for q, i in zip(query, image, strict=True)]
+    real = [one for one, absent in zip(score, gone, strict=True) if not absent]
+    assert min(real) < max(one for one, absent in zip(score, gone, strict=True) if absent)
+    kept = np.flatnonzero(~np.array(gone))
+    right = np.array([i in relevance[q] for q, i in zip(query, image, strict=True)])[kept]
+    ordered = right[np.argsort(-np.array(score)[kept], kind="stable")]
+    precision = np.cumsum(ordered) / np.arange(1, len(ordered) + 1)
+    expected = (precision * ordered).sum() / (3 * QUERIES)
+    for protocol in ("disc21", "disc21-track2"):
+        found = score_ranking(table, truth, protocol, GALLERY)
+        assert found.value("all", "micro-ap") == pytest.approx(expected, abs=1e-9)
+        assert found.value("all", "recall@1") <= 3 / 12
+    relevant = {name: {"g00": "positive"} for name in relevance}
+    cut = table.filter([rank < GALLERY - 1 for rank in table.column("rank").to_pylist()])
+    whole, shorter = (
+        score_ranking(one, GroundTruth(town.truth.queries, relevant), "disc21-track2", GALLERY)
+        for one in (table, cut)
+    )
+    assert whole.rows == shorter.rows, "all that is there is listed"
+    [last] = [
+        point for point in curve_rows(table, truth, "disc21", GALLERY) if point["x"] == right.sum() / 12
+    ]
+    assert last["y"] == pytest.approx(precision[np.flatnonzero(ordered)[-1]])
+
+
+def test_a_query_without_a_descriptor_is_in_no_second_stage(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path
+):
+    rewritten(with_missing[0] / "queries.parquet", ["q3"])
+    _, _, folder = rank(town, with_missing, tmp_path, {"centre": "gallery"}, {"top": GALLERY})
+    ranked = read_ranking(tmp_path / "ranking" / "ranking.parquet", GALLERY)
+    assert [query.missing for query in ranked] == [2, 2, 2, GALLERY]
+    for earlier in ("aqe", "superglobal", "k-reciprocal"):
+        changed, after, _ = after_earlier(
+            ranked, folder, town.manifest, Earlier(method=earlier, shortlist=20)
+        )
+        assert after[3].image_ids == ranked[3].image_ids and after[0].image_ids != ranked[0].image_ids
+        write_reranked(tmp_path / "again.parquet", ranked, changed, "s")
+        again = read_ranking(tmp_path / "again.parquet", GALLERY)
+        assert [query.missing for query in again] == [2, 2, 2, GALLERY]
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_an_index_is_measured_on_what_is_there(
+    town: Town, with_missing: tuple[Path, Path], tmp_path: Path, kind: str
+):
+    rewritten(with_missing[0] / "queries.parquet", ["q3"])
+    options = {"top": GALLERY, "index": {"kind": kind}}
+    facts, _, _ = rank(town, with_missing, tmp_path, {"centre": "gallery"}, options)
+    assert facts["index"]["vectors"] == GALLERY - 2
+    assert facts["index"]["recall"] == {"1": 1.0, "10": 1.0, "38": 1.0}
 
 
 def test_no_shortlist_holds_a_missing_image(town: Town, with_missing: tuple[Path, Path], tmp_path: Path):
