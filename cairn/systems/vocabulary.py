@@ -1,6 +1,6 @@
 """The step `vocabulary`: what an encoder learns from training images before it describes any other."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,12 @@ import numpy as np
 from cairn.cache import Cache
 from cairn.encoders import load_encoder, load_encoder_module
 from cairn.encoders.protocol import Learned
-from cairn.errors import ArtifactError, InputError
+from cairn.errors import ArtifactError, ImageError, InputError
 from cairn.files import atomic, file_digest, write_json
 from cairn.images.manifest import ImageSource, Manifest
 from cairn.store.tables import first_line
 from cairn.systems.disk import tells_full_disk
-from cairn.systems.extraction import Work, gallery_views, one_thread, prepared
+from cairn.systems.extraction import Missing, Work, gallery_views, one_thread, prepared
 from cairn.systems.guards import checked_learned, encoder_errors
 
 ARRAYS_FILE = "vocabulary.npz"
@@ -38,7 +38,8 @@ def learn_vocabulary(
     `training` holds the training images, those of its rows that are marked so; `root` is what their archives'
     paths are relative to; `parameters` are the encoder's, at least those of its LEARNING_KEYS. An encoder that
     learns nothing gets a `vocabulary.json` that says so; in others `training_set` is what `training` is a part
-    by, where it is not all of them. InputError where there is no training image.
+    by, where it is not all of them. InputError where there is no training image, ImageError where one
+    cannot be decoded.
     """
     # An encoder that learns nothing may need keys that are no part of what is learned: it is not even made.
     learning = getattr(load_encoder_module(encoder_name, root), "LEARNING_KEYS", None)
@@ -54,7 +55,9 @@ def learn_vocabulary(
         raise InputError(f"{encoder_name} learns from training images, but the training manifest has none")
     work = Work(ImageSource(training, root), encoder, cache, features_code, encoder_name=encoder_name)
     with one_thread(), encoder_errors(encoder_name, "learn"):
-        found = encoder.learn(lambda: prepared(views, work, "Features of training images"), len(views))
+        found = encoder.learn(
+            lambda: _decoded(prepared(views, work, "Features of training images")), len(views)
+        )
     learned = checked_learned(encoder_name, found)
     with atomic(output / ARRAYS_FILE) as temporary, temporary.open("wb") as stream:
         np.savez(stream, allow_pickle=False, **{name: learned[name] for name in sorted(learned)})
@@ -70,6 +73,17 @@ def learn_vocabulary(
     )
     if cache is not None:
         cache.prune()
+
+
+def _decoded(parts: Iterable[Any]) -> Iterator[Any]:
+    """The parts. ImageError at an image that cannot be decoded, whatever the encoder says of such: it learns from all
+    the images that it is told of, or from none."""
+    for part in parts:
+        if isinstance(part, Missing):
+            raise ImageError(
+                f"{part.reason}; `damaged: missing` does not hold for what an encoder learns from"
+            )
+        yield part
 
 
 def read_learned(vocabulary: Path) -> Learned:

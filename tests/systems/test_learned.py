@@ -29,6 +29,7 @@ from cairn.systems.batching import Clock, plan
 from cairn.systems.descriptors import extract_descriptors, extract_training_descriptors
 from cairn.systems.extraction import gallery_views, query_views, work_of
 from cairn.systems.sampling import compare_sample, recomputed_sample
+from cairn.systems.vocabulary import learn_vocabulary
 from tests.systems.conftest import Town, picture
 
 torch = pytest.importorskip("torch")
@@ -270,6 +271,31 @@ def test_a_training_image_that_is_damaged_is_listed_apart(mixed: Town, tmp_path:
     facts = json.loads((tmp_path / "out" / "training_descriptors.json").read_text())
     assert list(facts["missing"]) == ["g05"] and facts["without_features"] == []
     assert "1 training images are missing: nothing is learned from them" in capsys.readouterr().err
+
+
+def test_nothing_is_learned_where_a_training_image_cannot_be_decoded(
+    mixed: Town, tmp_path: Path, monkeypatch
+):
+    class Learning(Encoder):
+        learns = True
+
+        def learn(self, training: Any, count: int) -> dict:
+            assert count == sum(1 for _ in training())
+            raise AssertionError("not reached")
+
+    plain = make(damaged="missing")
+    learning = Learning("thumbnail", plain.parameters, plain.weights, lambda *_: Thumbnail(), (), False)
+    monkeypatch.setattr("cairn.systems.vocabulary.load_encoder", lambda *_: learning)
+    monkeypatch.setattr("cairn.systems.vocabulary.load_encoder_module", lambda *_: None)
+    town = damage(mixed, tmp_path, "g05")
+    training = replace(town.manifest, train=town.manifest.gallery)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(
+        ImageError, match=r"image g05: .*; `damaged: missing` does not hold for what an encoder"
+    ):
+        learn_vocabulary(
+            training, town.root, "thumbnail", {}, tmp_path / "out", cache=None, features_code="f"
+        )
 
 
 def test_a_file_that_is_gone_or_another_is_no_damaged_image(mixed: Town, tmp_path: Path, use):
