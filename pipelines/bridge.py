@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cairn.errors import CairnError, LineageError
-from pipelines.locking import BusyError, Waiting, busy_line
+from pipelines.locking import BusyError, Waiting, busy_line, clear
 from pipelines.project import LOCK
 
 PATIENCE = 10.0
@@ -62,7 +62,8 @@ def repro(root: Path, targets: Iterable[str], *, single: bool = False) -> int:
         status = main(command)
         if status == 0 or busy.error is None:
             return status
-        waiting.wait(busy.error)
+        if not _mended(root, busy.error):
+            waiting.wait(busy.error)
 
 
 def without_hints() -> None:
@@ -90,9 +91,10 @@ class _Busy(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         from dvc.lock import LockError
+        from dvc.rwlock import RWLockFileCorruptedError
 
         error = record.exc_info[1] if record.exc_info else None
-        if not _caused_by(error, LockError):
+        if not _caused_by(error, LockError, RWLockFileCorruptedError):
             return True
         self.error = error
         return False
@@ -140,6 +142,8 @@ def reproduce(
             with Repo(str(root), _wait_for_lock=patience is None) as repo:
                 return bool(repo.reproduce(stage, single_item=single, force=force))
         except Exception as error:
+            if _mended(root, error):
+                continue
             if not _caused_by(error, LockError):
                 raise CairnError(f"{stage} failed: {_message(error)}") from error
             waiting.wait(error)
@@ -156,6 +160,7 @@ def commit_stage(root: Path, stage: str) -> None:
     from dvc.lock import LockError
     from dvc.repo import Repo
 
+    clear(root)
     try:
         with Repo(str(root), _wait_for_lock=True) as repo:
             repo.commit(stage, force=True)
@@ -163,9 +168,22 @@ def commit_stage(root: Path, stage: str) -> None:
         raise BusyError(f"{stage}: {busy_line(root, error)}") from error
 
 
-def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+def _mended(root: Path, error: BaseException) -> bool:
+    """Whether the error was that DVC's list of paths breaks off, which a process that was killed over it leaves.
+
+    Then it is removed: every DVC process would end with this error until somebody did.
+    """
+    from dvc.rwlock import RWLockFileCorruptedError
+
+    if not _caused_by(error, RWLockFileCorruptedError):
+        return False
+    clear(root)
+    return True
+
+
+def _caused_by(error: BaseException | None, *kinds: type[BaseException]) -> bool:
     while error is not None:
-        if isinstance(error, kind):
+        if isinstance(error, kinds):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -194,6 +212,8 @@ def status(root: Path, *stages: str, patience: float | None = PATIENCE) -> dict[
             with Repo(str(root), _wait_for_lock=patience is None) as repo:
                 return repo.status(list(stages) or None)
         except Exception as error:
+            if _mended(root, error):
+                continue
             if not _caused_by(error, LockError):
                 raise CairnError(f"dvc status failed: {_message(error)}") from error
             waiting.wait(error)

@@ -159,6 +159,25 @@ def test_a_killed_run_takes_all_with_it_and_blocks_nobody(project: Project, made
     assert digests(project.root / folder) == digests(made.root / folder)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("repro", "--single-item", f"tail@{RUN}"),
+        ("materialize", f"tail@{RUN}", "--force"),
+    ],
+)
+@pytest.mark.parametrize("left", ["", '{"write": {"/a'])
+def test_a_list_that_a_killed_dvc_left_half_written_stops_nobody(project: Project, command, left: str):
+    listed = project.root / ".dvc" / "tmp" / "rwlock"
+    listed.parent.mkdir(exist_ok=True)
+    listed.write_text(left, "utf-8")
+    assert "corrupted" in project.dvc("status", check=False).stderr
+    result = project.cairn(*command, check=False)
+    assert "corrupted" not in result.stdout + result.stderr
+    assert project.dvc("status").returncode == 0
+
+
 def test_entries_of_killed_processes_go_and_those_of_living_ones_stay(tmp_path: Path):
     listed = tmp_path / ".dvc" / "tmp" / "rwlock"
     listed.parent.mkdir(parents=True)

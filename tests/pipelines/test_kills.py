@@ -95,6 +95,8 @@ def test_dvc_killed_at_random_moments_tells_the_truth_afterwards(whole: Project)
         findings = [
             finding for finding in json.loads(result.stdout)["findings"] if "ranking" in json.dumps(finding)
         ]
+        # A kill in the moment in which DVC writes its list of paths leaves half of it: Cairn's commands mend that.
+        whole.cairn("status", check=False)
         stale = whole.dvc_stale()
         if output.exists():
             assert digests(output) == {
