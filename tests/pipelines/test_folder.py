@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import tarfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,34 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def photos(project: Project) -> Path:
+    """`bring` in a project of the test's own."""
+    return bring(project)
+
+
+@dataclass
+class Added:
+    """A project with the folder as a benchmark that has run, and what the commands printed."""
+
+    project: Project
+    said: str
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def ran(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Added:
+    """Added and run once. Do not change it: copy it (`added`)."""
+    project = made.copy(tmp_path_factory.mktemp("folder") / "project")
+    bring(project)
+    return Added(project, add(project).stderr, project.cairn("run", "mine").stdout)
+
+
+@pytest.fixture
+def added(ran: Added, tmp_path: Path) -> Added:
+    """A copy that a test may change."""
+    return replace(ran, project=ran.project.copy(tmp_path / "project"))
+
+
+def bring(project: Project) -> Path:
     """Some images of the tiny town as a folder, and `truth.csv` beside it."""
     folder = project.root / "photos"
     folder.mkdir()
@@ -41,14 +70,13 @@ def add(project: Project, *more: str, check: bool = True):
     return project.cairn("add", "mine", "--images", "photos", "--truth", "truth.csv", *more, check=check)
 
 
-def test_a_folder_becomes_a_benchmark_and_new_images_touch_little(project: Project, photos: Path):
-    said = add(project).stderr
-    assert "toytown" in said, "it says on whose images the vocabulary is learned"
+def test_a_folder_becomes_a_benchmark_and_new_images_touch_little(added: Added):
+    project, photos = added.project, added.project.root / "photos"
+    assert "toytown" in added.said, "it says on whose images the vocabulary is learned"
     text = (project.root / "params.yaml").read_text("utf-8")
     assert "mine-rootsift-vlad: {benchmark: mine, system: rootsift-vlad}" in text
-    printed = project.cairn("run", "mine")
-    assert "mAP" in printed.stdout
-    assert "toytown" in printed.stdout, "and it says so beside the numbers"
+    assert "mAP" in added.printed
+    assert "toytown" in added.printed, "and it says so beside the numbers"
     assert (project.root / "artifacts/scores/mine/rootsift-vlad/gallery.png").is_file()
     traced = json.loads(project.cairn("trace", "mine/rootsift-vlad/global/all/map", "--json").stdout)
     assert {source["location"] for source in traced["sources"]} >= {"photos", "truth.csv"}
@@ -64,9 +92,8 @@ def test_a_folder_becomes_a_benchmark_and_new_images_touch_little(project: Proje
     assert "descriptors@mine-rootsift-vlad" in ran
 
 
-def test_a_changed_relevance_leaves_descriptors_alone(project: Project, photos: Path):
-    add(project)
-    project.repro()
+def test_a_changed_relevance_leaves_descriptors_alone(added: Added):
+    project = added.project
     truth = project.root / "truth.csv"
     truth.write_text(truth.read_text("utf-8").replace("positive", "easy"), "utf-8")
     ran = project.repro()
@@ -75,9 +102,9 @@ def test_a_changed_relevance_leaves_descriptors_alone(project: Project, photos: 
     assert "scores@mine-rootsift-vlad" in ran
 
 
-def test_an_image_that_changed_behind_the_manifest_is_refused(project: Project, photos: Path):
-    add(project)
-    project.repro("manifest@mine", "vocabulary@mine-rootsift-vlad")
+def test_an_image_that_changed_behind_the_manifest_is_refused(added: Added):
+    project, photos = added.project, added.project.root / "photos"
+    shutil.rmtree(project.root / "artifacts/mine/rootsift-vlad/descriptors")
     shutil.rmtree(project.root / ".cairn" / "cache")  # what is cached by content needs no file
     changed = sorted(photos.iterdir())[0]
     shutil.copy2(sorted(photos.iterdir())[7], changed)
@@ -162,6 +189,12 @@ def test_a_corrupt_image_is_named_and_nothing_is_half_written(project: Project, 
 def test_a_metric_can_be_chosen(project: Project, photos: Path):
     add(project, "--metric", "micro_AP, recall@p90")
     assert project.parameters()["benchmarks"]["mine"]["metric"] == "micro-ap,recall@p90"
+
+
+def test_a_metric_that_is_chosen_is_what_is_reported(added: Added):
+    project, parameters = added.project, added.project.parameters()
+    parameters["benchmarks"]["mine"]["metric"] = "micro-ap,recall@p90"
+    project.write_parameters(parameters)
     project.cairn("run", "mine")
     rows = json.loads(
         project.cairn("sql", "--json", "SELECT DISTINCT metric FROM results WHERE benchmark='mine'").stdout
