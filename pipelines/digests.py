@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cairn.cache import Cache, entry_key
 from cairn.errors import ArtifactError, CairnError
 from cairn.files import file_digest, stamp
 
@@ -42,7 +43,7 @@ class CodeGraph:
     def __init__(self, root: Path) -> None:
         import grimp
 
-        self.root = root
+        self.root, self._cache = root, Cache.of(root)
         if str(root) not in sys.path:
             sys.path.insert(0, str(root))
         try:
@@ -98,7 +99,7 @@ class CodeGraph:
         modules = {self.path(name).relative_to(self.root).as_posix(): "" for name in reached}
         data: dict[str, str] = {}
         for relative in sorted(modules):
-            digest, named = module_digest(self.root / relative)
+            digest, named = module_digest(self.root / relative, self._cache)
             modules[relative] = digest
             for file in named:
                 data[file.relative_to(self.root).as_posix()] = _content(file)
@@ -122,22 +123,38 @@ class CodeGraph:
         return {name: version(name) for name in sorted(names)}
 
 
-def module_digest(path: Path) -> tuple[str, list[Path]]:
+def module_digest(path: Path, cache: Cache | None = None) -> tuple[str, list[Path]]:
     """SHA-256 of a module's syntax tree, and the data files beside it that it names.
 
     Comments, docstrings and formatting do not count. A string constant that is the name of a file next to the
-    module counts as reading that file; registries do not, since only the entry that is picked matters.
+    module counts as reading that file; registries do not, since only the entry that is picked matters. With a `cache`
+    the tree of content that was seen before is not walked again, which is most of what the code stage does.
     """
     path = Path(path)
-    digest, names = _module_digest(path, stamp(path))
+    digest, names = _module_digest(path, stamp(path), cache)
     return digest, [path.parent / name for name in names if (path.parent / name).is_file()]
 
 
 @functools.lru_cache(maxsize=4096)
-def _module_digest(path: Path, _stamp: tuple[int, ...]) -> tuple[str, list[str]]:
+def _module_digest(path: Path, _stamp: tuple[int, ...], cache: Cache | None) -> tuple[str, list[str]]:
     """The digest, and the names of files that the module may read: whether they are there is no part of it."""
-    digest, strings = _tree_digest(path.read_bytes(), str(path))
-    return digest, [name for name in sorted(strings) if name != REGISTRY and _plain_name(name)]
+    content, key = path.read_bytes(), ""
+    if cache is not None:
+        key = entry_key(tree=hashlib.sha256(content).hexdigest(), method=_method())
+        if (kept := cache.get(key)) is not None:
+            digest, names = json.loads(kept)
+            return digest, names
+    digest, strings = _tree_digest(content, str(path))
+    names = [name for name in sorted(strings) if name != REGISTRY and _plain_name(name)]
+    if cache is not None:
+        cache.put(key, json.dumps([digest, names]).encode())
+    return digest, names
+
+
+@functools.cache
+def _method() -> list[Any]:
+    """What else decides a digest: this module, and the parser."""
+    return [hashlib.sha256(Path(__file__).read_bytes()).hexdigest(), sys.version_info[:2]]
 
 
 def digest_of(path: str, content: bytes) -> str:

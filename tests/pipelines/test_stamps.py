@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cairn.cache import Cache
 from cairn.encoders.weights import file_weights
 from cairn.files import dvc_digest, file_digest
+from pipelines import digests
 from pipelines.digests import module_digest, unchanged, user_file_digest
 from pipelines.page import signature
 from pipelines.versions import Externals
@@ -63,6 +65,26 @@ def test_every_memory_notices(
     assert all(one != other for one, other in zip(before, after, strict=True))
     assert after[1:3] == [{name: file_digest(path)}, dvc_digest(path)]
     assert unchanged(tmp_path, record) == [name]
+
+
+def test_what_is_kept_of_syntax_trees_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cache, first, other = Cache(tmp_path / "cache"), tmp_path / "a.py", tmp_path / "b.py"
+    first.write_text('WORDS = "words.txt"  # a comment\n')
+    other.write_text('WORDS = "words.txt"  # a comment\n')
+    (tmp_path / "words.txt").write_text("street\n")
+    found = module_digest(first, cache)
+    assert found == module_digest(first) and found[1] == [tmp_path / "words.txt"]
+    monkeypatch.setattr("pipelines.digests._tree_digest", lambda *_: ("of another method", set()))
+    assert module_digest(other, cache) == found, "the same content is not walked again"
+    other.write_text('WORDS = "words.txt"  # another\n')
+    assert module_digest(other, cache)[0] == "of another method"
+    for entry in cache.folder.rglob("*"):  # a damaged entry is none
+        if entry.is_file():
+            entry.write_bytes(entry.read_bytes()[:-1] + b"?")
+    digests._module_digest.cache_clear()
+    assert module_digest(first, cache)[0] == "of another method"
+    monkeypatch.setattr("pipelines.digests._method", lambda: ["another", [3, 99]])
+    assert module_digest(other, cache)[0] == "of another method"
 
 
 def test_a_data_file_that_comes_later_is_part_of_the_code(tmp_path: Path):
