@@ -72,7 +72,8 @@ class Cache:
         head = len(_MAGIC) + _DIGEST_BYTES
         payload = memoryview(data)[head:]
         if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : head] != _digest(payload):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a folder that is read-only keeps it, for nobody
+                path.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # its last use, by which `prune` chooses

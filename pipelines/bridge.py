@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cairn.errors import CairnError, LineageError
-from pipelines.locking import BusyError, Waiting, busy_line, clear
+from pipelines.locking import BusyError, Waiting, broken, busy_line, clear
 from pipelines.project import LOCK
 
 PATIENCE = 10.0
@@ -91,10 +92,10 @@ class _Busy(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         from dvc.lock import LockError
-        from dvc.rwlock import RWLockFileCorruptedError
+        from dvc.rwlock import RWLockFileCorruptedError, RWLockFileFormatError
 
         error = record.exc_info[1] if record.exc_info else None
-        if not _caused_by(error, LockError, RWLockFileCorruptedError):
+        if not _caused_by(error, LockError, RWLockFileCorruptedError, RWLockFileFormatError):
             return True
         self.error = error
         return False
@@ -173,11 +174,14 @@ def _mended(root: Path, error: BaseException) -> bool:
 
     Then it is removed: every DVC process would end with this error until somebody did.
     """
-    from dvc.rwlock import RWLockFileCorruptedError
+    from dvc.rwlock import RWLockFileCorruptedError, RWLockFileFormatError
 
-    if not _caused_by(error, RWLockFileCorruptedError):
+    of_the_list = _caused_by(error, RWLockFileCorruptedError, RWLockFileFormatError)
+    if not of_the_list and not (_caused_by(error, UnicodeDecodeError) and broken(root)):
         return False
     clear(root)
+    if broken(root):  # somebody holds the lock on it
+        time.sleep(0.25)
     return True
 
 
@@ -190,7 +194,8 @@ def _caused_by(error: BaseException | None, *kinds: type[BaseException]) -> bool
 
 
 def _message(error: BaseException) -> str:
-    text = str(error.__cause__ or error).strip().splitlines()[0]
+    cause = error.__cause__ or error
+    text = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     if "not a git repository" in text:
         text += " (DVC wants one: `git init`, or `dvc config core.no_scm true` to go without)"
     return text

@@ -1,6 +1,7 @@
 """Code as an artifact: the digest of a step's import closure, over syntax trees without comments or docstrings."""
 
 import ast
+import contextlib
 import functools
 import hashlib
 import json
@@ -140,10 +141,12 @@ def _module_digest(path: Path, _stamp: tuple[int, ...], cache: Cache | None) -> 
     """The digest, and the names of files that the module may read: whether they are there is no part of it."""
     content, key = path.read_bytes(), ""
     if cache is not None:
-        key = entry_key(tree=hashlib.sha256(content).hexdigest(), method=_method())
+        key = entry_key(tree=hashlib.sha256(content).hexdigest(), method=METHOD)
         if (kept := cache.get(key)) is not None:
-            digest, names = json.loads(kept)
-            return digest, names
+            with contextlib.suppress(ValueError, TypeError):
+                digest, names = json.loads(kept)
+                if re.fullmatch("[0-9a-f]{64}", digest) and all(map(_plain_name, names)):
+                    return digest, names
     digest, strings = _tree_digest(content, str(path))
     names = [name for name in sorted(strings) if name != REGISTRY and _plain_name(name)]
     if cache is not None:
@@ -151,10 +154,8 @@ def _module_digest(path: Path, _stamp: tuple[int, ...], cache: Cache | None) -> 
     return digest, names
 
 
-@functools.cache
-def _method() -> list[Any]:
-    """What else decides a digest: this module, and the parser."""
-    return [hashlib.sha256(Path(__file__).read_bytes()).hexdigest(), sys.version_info[:2]]
+METHOD = [hashlib.sha256(Path(__file__).read_bytes()).hexdigest(), sys.version_info[:2]]
+"""What else decides a digest: this module, read when it is imported, and the parser."""
 
 
 def digest_of(path: str, content: bytes) -> str:

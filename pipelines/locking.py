@@ -95,7 +95,10 @@ def clear(root: Path) -> None:
     path = root / DVC / "rwlock"
     if not path.is_file():
         return
-    with contextlib.suppress(LockError), make_lock(str(root / DVC / "rwlock.lock")):
+    guard = make_lock(
+        str(root / DVC / "rwlock.lock"), tmp_dir=str(root / DVC), hardlink_lock=_by_hardlinks(root)
+    )
+    with contextlib.suppress(LockError), guard:
         listed = _listed(root)
         if listed is None:
             path.unlink(missing_ok=True)
@@ -170,14 +173,27 @@ def _blocker(root: Path, error: BaseException) -> tuple[str, int | None]:
 
 
 def _listed(root: Path) -> dict[str, Any] | None:
-    """DVC's list; None where it breaks off, empty where there is none."""
+    """DVC's list; None where it breaks off or DVC would not read it, empty where there is none."""
+    from dvc.rwlock import SCHEMA, Invalid
+
     try:
-        listed = json.loads((root / DVC / "rwlock").read_text("utf-8"))
+        return SCHEMA(json.loads((root / DVC / "rwlock").read_text("utf-8")))
     except FileNotFoundError:
         return {}
-    except ValueError:
+    except (ValueError, Invalid):
         return None
-    return listed if isinstance(listed, dict) else None
+
+
+def broken(root: Path) -> bool:
+    """Whether DVC cannot read its list of paths."""
+    return _listed(root) is None
+
+
+def _by_hardlinks(root: Path) -> bool:
+    """Whether DVC locks by hard links here (`core.hardlink_lock`): to it, a file of the other kind is a held lock."""
+    from dvc.config import Config
+
+    return bool(Config(str(root / ".dvc")).get("core", {}).get("hardlink_lock", False))
 
 
 def _entries(listed: dict[str, Any]) -> list[dict[str, Any]]:

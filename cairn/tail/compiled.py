@@ -23,7 +23,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         made = numba.njit(**options)(function)
         folder = Path(numba.config.CACHE_DIR or user_cache())  # type: ignore[attr-defined]
-        if Path(function.__code__.co_filename).is_file() and _writable(folder):
+        if made is not function and _writable(folder):  # NUMBA_DISABLE_JIT leaves it as it is
             keep(made, folder)
         return made
 

@@ -1,5 +1,6 @@
 """Hashes that a process remembers for hours are taken again when a file of the user's changes, however it changes."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cairn.cache import Cache
+from cairn.cache import Cache, entry_key
 from cairn.encoders.weights import file_weights
 from cairn.files import dvc_digest, file_digest
 from pipelines import digests
@@ -83,7 +84,11 @@ def test_what_is_kept_of_syntax_trees_is_kept_by_content(tmp_path: Path, monkeyp
             entry.write_bytes(entry.read_bytes()[:-1] + b"?")
     digests._module_digest.cache_clear()
     assert module_digest(first, cache)[0] == "of another method"
-    monkeypatch.setattr("pipelines.digests._method", lambda: ["another", [3, 99]])
+    for wrong in ([], 3, ["0000", []], ["f" * 64, ["/etc/hostname"]], {"a": 1, "b": 2}):
+        cache.put(entry_key(tree=file_digest(other), method=digests.METHOD), json.dumps(wrong).encode())
+        digests._module_digest.cache_clear()
+        assert module_digest(other, cache)[0] == "of another method"
+    monkeypatch.setattr("pipelines.digests.METHOD", ["another", [3, 99]])
     assert module_digest(other, cache)[0] == "of another method"
 
 
