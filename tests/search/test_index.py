@@ -182,7 +182,7 @@ GPU = [Index(kind=kind, device="gpu") for kind in ("flat", "ivf-flat", "ivf-pq",
 @pytest.mark.parametrize("parameters", GPU, ids=lambda parameters: parameters.kind)
 def test_without_a_gpu_the_reason_is_told(parameters: Index):
     if hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus():
-        pytest.skip("there is a GPU")
+        pytest.skip("this machine has a GPU that FAISS can use: what is said without one cannot be seen here")
     with pytest.raises(ParameterError, match=r"search\.index\.device = gpu .*(no GPU indexes|finds no GPU)"):
         build_index(Matrix(real_numbers(400, 16)), np.arange(400), parameters)
 
@@ -191,7 +191,7 @@ def test_without_a_gpu_the_reason_is_told(parameters: Index):
 @pytest.mark.parametrize("parameters", GPU, ids=lambda parameters: parameters.kind)
 def test_on_a_gpu(tmp_path: Path, parameters: Index):
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
-        pytest.skip("no CUDA device, or a FAISS without GPU indexes")
+        pytest.skip("needs an NVIDIA GPU and a FAISS built with GPU indexes: `make install GPU=1`")
     if parameters.kind == "cagra" and not hasattr(faiss, "GpuIndexCagra"):
         pytest.skip("this FAISS was built without cuVS")
     rows, queries = real_numbers(5000, 64), real_numbers(20, 64, 1)
